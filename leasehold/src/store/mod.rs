@@ -92,8 +92,12 @@ pub struct Profile {
     pub fifo: bool,
     /// `lock_delay` works.
     pub lock_delay: bool,
-    /// Pairs, fences and ledger work.
-    pub rows: bool,
+    /// Pairs work ([`Op::Put`], [`Op::Delete`]).
+    pub pairs: bool,
+    /// Fences of receivers work ([`Op::Raise`]).
+    pub fences: bool,
+    /// The ledger works ([`Op::Begin`] and what follows).
+    pub ledger: bool,
     /// History works.
     pub history: bool,
 }
