@@ -1,0 +1,63 @@
+# `make` alone prints what there is to make.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.ONESHELL:
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# Where the programs of this build are, wherever cargo was told to put them.
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+# What a bare Debian machine lacks: a C compiler for the bundled SQLite, and programs that the tests start.
+PACKAGES := build-essential git procps util-linux
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
+
+.PHONY: help
+help: ## Print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: setup
+setup: ## Install what the tests need, if it is missing (Debian packages by name, nothing else)
+	@if command -v dpkg-query apt-get >/dev/null; then
+	  missing=
+	  for package in $(PACKAGES); do
+	    dpkg-query -W -f '$${db:Status-Status}' $$package 2>/dev/null | grep -qx installed || missing+=" $$package"
+	  done
+	  if [ -n "$$missing" ]; then
+	    $(SUDO) apt-get update -q
+	    DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -qy --no-install-recommends $$missing
+	  fi
+	else
+	  echo "No apt-get here: the tests need the equivalent of $(PACKAGES)"
+	fi
+	cargo clippy --version >/dev/null 2>&1 && cargo fmt --version >/dev/null 2>&1 || rustup component add clippy rustfmt
+	cargo fetch --locked --quiet
+
+.PHONY: check
+check: setup ## Format, lints, documentation, tidiness, licences: every warning is an error
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked --quiet
+	cargo test -p leasehold-torture --test tidy --test dependencies --locked --quiet
+
+.PHONY: test
+test: check ## Everything: setup, check and all tests; ends with one line of counts
+	@mkdir -p $(TARGET)
+	log=$(TARGET)/test.log
+	failed=0
+	cargo test --workspace --no-fail-fast --locked 2>&1 | tee "$$log" || failed=1
+	awk -v cargo_failed=$$failed -v ci="$(CI)" -f torture/count.awk "$$log"
+
+.PHONY: fmt
+fmt: ## Format every file
+	cargo fmt --all
+
+.PHONY: docs
+docs: ## Build the documentation of the crates
+	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
+	echo "open $(TARGET)/doc/leasehold/index.html"
+
+.PHONY: audit
+audit: ## Known vulnerabilities, licences and sources, by cargo-deny (installs it; needs the network)
+	@cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --locked
+	cargo deny check
