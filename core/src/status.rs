@@ -17,6 +17,10 @@ pub struct Status {
     pub token: Option<Token>,
     /// Who holds, or who did last.
     pub holder: Option<Holder>,
+    /// Tells two holders of one name apart: a hash of the session, shown as eight hex digits.
+    pub session_hash: Option<u32>,
+    /// Whether the last holder gave it back. Free and not given back: it ran out.
+    pub released: bool,
     /// What the holder lets others know.
     pub info: Option<Info>,
     /// The ttl of the last grant or renewal.
@@ -39,6 +43,8 @@ impl Status {
             state,
             token: record.token,
             holder: tenure.map(|tenure| tenure.holder.clone()),
+            session_hash: tenure.map(|tenure| tenure.session.fingerprint()),
+            released: tenure.is_some_and(|tenure| tenure.released),
             info: tenure.and_then(|tenure| tenure.info.clone()),
             ttl: record.ttl,
             since: tenure.map(|tenure| now.since(tenure.granted)),
