@@ -4,3 +4,5 @@
 //! them knows the product's types: a history is text, and can be judged again years later.
 
 pub mod history;
+pub mod mutants;
+pub mod tree;

@@ -2,6 +2,7 @@
 
 use std::{fs, path::Path, process::Command};
 
+use leasehold_torture::tree::root;
 use serde_json::Value;
 
 #[test]
@@ -71,10 +72,4 @@ fn allowed_licences() -> Vec<String> {
         .step_by(2)
         .map(str::to_owned)
         .collect()
-}
-
-fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("crates are in the root")
 }

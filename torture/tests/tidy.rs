@@ -6,6 +6,11 @@ use std::{
     path::{Path, PathBuf},
 };
 
+use leasehold_torture::{
+    mutants::Mutant,
+    tree::{self, root},
+};
+
 const MAX_LINES: usize = 600;
 
 #[test]
@@ -81,6 +86,16 @@ fn every_crate_takes_the_workspace_lints() {
         (!text.contains("[workspace]") && !text.contains("[lints]\nworkspace = true"))
             .then(|| "lacks `[lints] workspace = true`".to_owned())
     });
+}
+
+/// A mutant that fits no more breaks nothing, and its run would prove nothing.
+#[test]
+fn every_mutant_fits_the_code() {
+    let mutants = Mutant::all(root()).expect("every mutant can be read");
+    assert!(mutants.len() > 3, "only {} mutants", mutants.len());
+    for mutant in mutants {
+        mutant.broken(root()).expect("it fits");
+    }
 }
 
 /// Reads the list of refused words from the glossary, so that the two cannot drift apart.
@@ -203,30 +218,6 @@ fn rust() -> Vec<PathBuf> {
         .collect()
 }
 
-/// Every file of the tree that is not built.
 fn all() -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    let mut folders = vec![root()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("the tree can be read") {
-            let entry = entry.expect("the tree can be read");
-            let name = entry.file_name();
-            if name == "target" || name == ".git" {
-                continue;
-            }
-            match entry.file_type().expect("the tree can be read").is_dir() {
-                true => folders.push(entry.path()),
-                false => files.push(entry.path()),
-            }
-        }
-    }
-    files.sort();
-    files
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("crates are in the root")
-        .to_owned()
+    tree::files(root()).expect("the tree can be read")
 }
