@@ -29,6 +29,11 @@ impl BootClock {
         })
     }
 
+    /// The same moment in nanoseconds as a timerfd of this process counts them; a timer is set to this.
+    pub fn timer_nanos(&self, at: BootTime) -> u64 {
+        u64::try_from(i128::from(at.as_nanos()) + self.offset).unwrap_or(u64::MAX)
+    }
+
     /// The identity of this boot: two boot times compare only if it is the same (SQ2).
     pub fn boot_id() -> io::Result<String> {
         Ok(fs::read_to_string("/proc/sys/kernel/random/boot_id")?
