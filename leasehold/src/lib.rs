@@ -11,4 +11,4 @@ pub use leasehold_core::{
     AttemptId, BootTime, Fingerprint, Holder, Info, Invalid, Key, LeaseName, LockDelay, Refusal,
     RenewId, RequestId, Resource, Session, Token, Ttl, Value, WallTime, WorkKey,
 };
-pub use store::{Store, StoreError};
+pub use store::{SharedStore, Store, StoreError, connect};

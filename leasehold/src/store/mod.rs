@@ -10,13 +10,27 @@
 //!   sent again; a caller that gives up sends a release (L9, L14).
 //! - A caller may drop the future of a call at any moment; that is `Unknown` to it.
 
+mod bump;
+pub mod memory;
+mod url;
+
 use std::{fmt, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 use leasehold_core::{
-    Entry, Event, Fence, Invalid, Key, LeaseName, Op, Outcome, Pair, Resource, Status, Ttl, Work,
+    Answer, Entry, Event, Fence, Invalid, Key, LeaseName, Op, Outcome, Pair, Resource, Status, Ttl,
+    Work,
 };
 use tokio::sync::watch;
+
+pub use url::connect;
+
+/// How long a lease must have been free before its record is forgotten (A21): longer than any retry of its last holder.
+pub const FREE_BEFORE_FORGOTTEN: Duration = Duration::from_secs(24 * 60 * 60);
+/// How long the ledger remembers (I9): longer than a year, so that yearly work is found again.
+pub const LEDGER_KEPT: Duration = Duration::from_secs(400 * 24 * 60 * 60);
+/// How many events a history keeps at least; older ones go. About 15 MB, and years of hand-overs on one machine.
+pub const HISTORY_KEPT: u64 = 100_000;
 
 /// A place that decides who holds what. See the [module](self) for the contract.
 #[async_trait]
@@ -188,6 +202,14 @@ impl From<Invalid> for StoreError {
             what: invalid.to_string(),
         }
     }
+}
+
+/// Whether this made a lease free, so that those who wait should ask again.
+fn frees(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Lease(Answer::Released | Answer::Bumped { .. })
+    )
 }
 
 /// A store that many may use.

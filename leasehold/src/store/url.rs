@@ -1,0 +1,70 @@
+//! From a URL to a store. A URL that names none is refused with the ones that do.
+
+use super::{SharedStore, StoreError, memory::MemoryStore};
+
+/// What `sqlite:PATH` and the others are, for errors and help.
+const KNOWN: &str = "memory: or sqlite:PATH";
+
+/// Opens the store that `url` names; see PRODUCT's table of stores. Files and folders are made if they are missing.
+///
+/// `Invalid` if the URL or what it points to cannot be used, `Unavailable` if it may work later.
+pub async fn connect(url: &str) -> Result<SharedStore, StoreError> {
+    match url.split_once(':') {
+        Some(("memory", "")) => Ok(MemoryStore::new()),
+        Some(("memory", _)) => Err(refuse(url, "memory: takes nothing after the colon")),
+        Some((
+            "postgres" | "postgresql" | "kubernetes" | "etcd" | "raft" | "http" | "https",
+            _,
+        )) => Err(refuse(url, "this build has no such store")),
+        Some(_) => Err(refuse(url, "there is no such kind of store")),
+        None => Err(refuse(url, "a store begins with its kind and a colon")),
+    }
+}
+
+fn refuse(url: &str, why: &str) -> StoreError {
+    StoreError::Invalid {
+        what: format!(
+            "store \"{}\" is not allowed: {why}; use {KNOWN}",
+            shown(url)
+        ),
+    }
+}
+
+/// The URL as an error may repeat it: short, printable, without user and password.
+fn shown(url: &str) -> String {
+    let without = match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, host))) => format!("{scheme}://…@{host}"),
+        _ => url.to_owned(),
+    };
+    without
+        .chars()
+        .take(100)
+        .flat_map(char::escape_debug)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_url_that_names_no_store_is_refused_with_those_that_do() {
+        for bad in [
+            "",
+            "memory",
+            "memory:x",
+            "redis://localhost",
+            "postgres://u:secret@h/db",
+            "etcd://h:2379",
+            ":",
+            "\u{1b}[2J:",
+        ] {
+            let error = connect(bad).await.expect_err(bad);
+            assert!(matches!(error, StoreError::Invalid { .. }), "{error:?}");
+            let text = error.to_string();
+            assert!(text.contains(KNOWN) && !text.contains('\u{1b}'), "{text}");
+            assert!(!text.contains("secret"), "{text}");
+        }
+        assert_eq!(connect("memory:").await.unwrap().profile().scheme, "memory");
+    }
+}
