@@ -6,7 +6,7 @@
 //! | question | file |
 //! |---|---|
 //! | Is a lease free now, and who may have it? | `lease.rs` |
-//! | How long may a holder go on? | `term.rs` |
+//! | How long may a holder go on? | `term.rs`, `timing.rs` |
 //! | Why was a write refused? | `fence.rs` |
 //! | Was this already done? | `ledger.rs` |
 //!
@@ -30,7 +30,9 @@ mod name;
 mod op;
 mod pair;
 mod status;
+mod term;
 mod time;
+mod timing;
 mod token;
 
 pub use event::{Event, What};
@@ -45,5 +47,7 @@ pub use name::{Holder, Info, Key, LeaseName, Resource, WorkKey};
 pub use op::{Op, Outcome, Rows, Stamp, apply};
 pub use pair::{Pair, Proof, Value};
 pub use status::Status;
+pub use term::Term;
 pub use time::{BootTime, LockDelay, StoreTime, Ttl, WallTime};
+pub use timing::{BadTiming, Drift, Overrides, TimeService, Timing};
 pub use token::Token;
