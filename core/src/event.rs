@@ -2,7 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Holder, LeaseName, Lost, Refusal, Token, Ttl, WallTime};
+use crate::{
+    Answer, Command, Holder, LeaseName, Lost, Record, Refusal, State, StoreTime, Token, Ttl,
+    WallTime,
+};
 
 /// One thing that happened to one lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -66,4 +69,62 @@ pub enum What {
         /// The token that was burnt.
         token: Token,
     },
+}
+
+/// What must be remembered from before a command to tell what it did.
+pub(crate) enum Before {
+    /// An acquire that finds the lease free; the tenure that ran out before it, if one did.
+    Acquire(Option<(Holder, Token)>),
+    /// An acquire that gets nothing, or what it was granted before.
+    Poll,
+    Renew(Token),
+    /// A release, and whose tenure it found.
+    Release(Option<(Holder, Token)>),
+    ForceRelease,
+    Quarantine,
+}
+
+impl Before {
+    pub(crate) fn of(record: &Record, command: &Command, now: StoreTime) -> Self {
+        let unreleased = || {
+            let tenure = record.tenure.as_ref().filter(|tenure| !tenure.released)?;
+            Some((tenure.holder.clone(), record.token?))
+        };
+        match command {
+            Command::Acquire(_) if record.at(now) == State::Free => Before::Acquire(unreleased()),
+            Command::Acquire(_) => Before::Poll,
+            Command::Renew(asked) => Before::Renew(asked.token),
+            Command::Release(_) => Before::Release(unreleased()),
+            Command::ForceRelease { .. } => Before::ForceRelease,
+            Command::Quarantine { .. } => Before::Quarantine,
+        }
+    }
+
+    /// At most two events: the end of the previous tenure, and what came of the command.
+    pub(crate) fn tell(self, record: &Record, answer: &Answer) -> [Option<What>; 2] {
+        let expired = |(holder, token)| What::Expired { holder, token };
+        let released = |(holder, token)| What::Released { holder, token };
+        match (self, answer) {
+            (Before::Acquire(previous), Answer::Granted(grant)) => {
+                let granted = record.tenure.as_ref().map(|tenure| What::Granted {
+                    holder: tenure.holder.clone(),
+                    token: grant.token,
+                    ttl: grant.ttl,
+                });
+                [previous.map(expired), granted]
+            }
+            (Before::Renew(token), Answer::Lost(why)) => {
+                let why = why.clone();
+                [None, Some(What::Lost { token, why })]
+            }
+            (Before::Release(previous), Answer::Released) => [None, previous.map(released)],
+            (Before::ForceRelease, Answer::Bumped { token }) => {
+                [None, Some(What::Forced { token: *token })]
+            }
+            (Before::Quarantine, Answer::Bumped { token }) => {
+                [None, Some(What::Quarantined { token: *token })]
+            }
+            _ => [None, None],
+        }
+    }
 }

@@ -88,6 +88,15 @@ impl Fence {
         Ok(())
     }
 
+    /// The fence after [`Self::raise`] with a token that the store itself knows, however far it jumped.
+    pub(crate) fn raised(self, lease: &LeaseName, token: Token) -> Result<Self, Refusal> {
+        self.compare(lease, token)?;
+        Ok(Self {
+            highest: token,
+            ..self
+        })
+    }
+
     /// A write after the barrier: exactly the raised token passes (F6).
     pub fn check(&self, lease: &LeaseName, token: Token) -> Result<(), Refusal> {
         self.compare(lease, token)?;

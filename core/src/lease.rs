@@ -16,7 +16,10 @@ use core::{cmp::max, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Holder, Info, LockDelay, RenewId, RequestId, Session, StoreTime, Token, Ttl};
+use crate::{
+    Acquire, Answer, Command, Grant, Held, Holder, Info, LockDelay, Lost, Release, Renew, RenewId,
+    RequestId, Session, StoreTime, Token, Ttl,
+};
 
 /// What a store keeps of one lease. It stays when the lease ends, so that tokens only grow (L8, T1).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,186 +71,38 @@ pub enum State {
     Quarantined,
 }
 
-/// What anybody may ask of one lease.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Command {
-    /// Give it to me if it is free.
-    Acquire(Acquire),
-    /// Let me keep it.
-    Renew(Renew),
-    /// I am done with it.
-    Release(Release),
-    /// An operator takes it away. The token grows at once, so the holder's fenced writes are refused; others get the
-    /// lease when the old promise ends, or at once with `now`, which risks two that act (A21).
-    ForceRelease {
-        /// Do not wait for the old promise to end.
-        now: bool,
-    },
-    /// The store's past is in doubt (a restore, a failover): nobody holds for one ttl, and the next token is larger
-    /// than both `above` and the stored one (T6).
-    Quarantine {
-        /// A number no smaller than any token that may have been issued and forgotten.
-        above: Token,
-    },
-}
-
-/// The fields of [`Command::Acquire`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Acquire {
-    /// Who asks; never two askers with one session.
-    pub session: Session,
-    /// Which call this is; the same over its retries.
-    pub request_id: RequestId,
-    /// Who asks, for people.
-    pub holder: Holder,
-    /// Shown to others while it is held.
-    pub info: Option<Info>,
-    /// How long the lease shall last without a renewal.
-    pub ttl: Ttl,
-    /// How long it shall stay empty if it ends without a release.
-    pub lock_delay: LockDelay,
-}
-
-/// The fields of [`Command::Renew`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Renew {
-    /// The tenure to keep.
-    pub token: Token,
-    /// Its key.
-    pub session: Session,
-    /// How much longer, from the store's evaluation on.
-    pub ttl: Ttl,
-    /// The number of the renewal: 1, 2, 3, ... within a tenure; the same over its retries (A3).
-    pub number: u64,
-    /// The renewal's own id; the same over its retries.
-    pub renew_id: RenewId,
-}
-
-/// [`Command::Release`]: by token, or by the acquire whose answer never came (A4).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Release {
-    /// The tenure that the caller knows.
-    Tenure {
-        /// Its token.
-        token: Token,
-        /// Its key.
-        session: Session,
-    },
-    /// Whatever this acquire was granted, if it was.
-    Request {
-        /// Its session.
-        session: Session,
-        /// Its id.
-        request_id: RequestId,
-    },
-}
-
-/// The store's answer to a command about one lease. Losing a race is an answer, not an error (L14).
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Answer {
-    /// The caller holds.
-    Granted(Grant),
-    /// The caller still holds, for this long from the evaluation on.
-    Renewed {
-        /// What was given.
-        ttl: Ttl,
-    },
-    /// The lease is free, by this call.
-    Released,
-    /// Taken away by an operator or put in quarantine; `token` is burnt, the next grant gets a larger one.
-    Bumped {
-        /// The largest token now.
-        token: Token,
-    },
-    /// That tenure had ended before; nothing was changed (A21).
-    AlreadyOver,
-    /// Somebody holds.
-    Held(Held),
-    /// Nobody holds and nobody may yet: the lock delay runs for about `hint` more.
-    Delayed {
-        /// How long; only a hint.
-        hint: Duration,
-    },
-    /// Nobody holds and nobody may yet: an old promise runs for about `hint` more.
-    Quarantined {
-        /// How long; only a hint.
-        hint: Duration,
-    },
-    /// This acquire had its grant, and the tenure is over. Ask again with a new request id (L2.2).
-    AlreadyUsed,
-    /// The caller holds no longer; nothing was changed.
-    Lost(Lost),
-    /// No larger token is left (1.2).
-    TokenExhausted,
-}
-
-/// A grant.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Grant {
-    /// Send it with every write.
-    pub token: Token,
-    /// What was really given, from the store's evaluation on (1.3).
-    pub ttl: Ttl,
-    /// How long the store held the request back before it evaluated it, on its own clock (A1). Zero from [`decide`].
-    pub waited: Duration,
-}
-
-/// Who holds, for a caller that does not.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Held {
-    /// Who.
-    pub holder: Holder,
-    /// What the holder lets others know.
-    pub info: Option<Info>,
-    /// With which token.
-    pub token: Token,
-    /// How long until it could be free; only a hint, the holder may renew.
-    pub hint: Duration,
-    /// It is the caller's own session under another request id: an orphan to release by token (A4).
-    pub yours: bool,
-}
-
-/// Why a holder holds no longer.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Lost {
-    /// It ran out. A late renewal is refused even if nobody took the lease (L5).
-    Expired,
-    /// A larger token was issued, to `by` or to nobody.
-    Taken {
-        /// The holder of that token.
-        by: Option<Holder>,
-        /// That token.
-        token: Token,
-    },
-    /// It was released.
-    Released,
-    /// Somebody else renews with the same session and token: a clone of this holder (C14).
-    SeqMismatch,
-    /// The store never issued that token, or has forgotten it.
-    Gone,
-}
-
 /// Decides one command against one record. No clock, no IO: the same input gives the same answer everywhere.
 ///
 /// The record is changed only if [`Answer::changes`].
 pub fn decide(mut record: Record, command: Command, now: StoreTime) -> (Record, Answer) {
-    let answer = match (record.at(now), command) {
-        (State::Held, Command::Acquire(asked)) if record.was_granted(&asked) => {
-            record.replay(&asked, now)
-        }
-        (_, Command::Acquire(asked)) if record.was_granted(&asked) => Answer::AlreadyUsed,
-        (State::Free, Command::Acquire(asked)) => record.grant(asked, now),
-        (state, Command::Acquire(asked)) => record.refuse(state, &asked, now),
-        (state, Command::Renew(asked)) => record.renew(state, &asked, now),
-        (_, Command::Release(asked)) => record.release(&asked, now),
-        (State::Free, Command::ForceRelease { .. }) => Answer::AlreadyOver,
-        (_, Command::ForceRelease { now: at_once }) => record.take_away(at_once, now),
-        (_, Command::Quarantine { above }) => record.quarantine(above, now),
-    };
+    let answer = record.decide(command, now);
     (record, answer)
 }
 
 impl Record {
+    /// How long the record of a free lease is kept at least (A21).
+    pub const KEPT: Duration = Duration::from_secs(24 * 60 * 60);
+
+    /// The whole protocol; [`decide`] for a record that stays where it is.
+    pub(crate) fn decide(&mut self, command: Command, now: StoreTime) -> Answer {
+        use {Command::*, State::*};
+        match (self.at(now), command) {
+            (Held, Acquire(asked)) if self.was_granted(&asked) => self.replay(&asked, now),
+            (_, Acquire(asked)) if self.was_granted(&asked) => Answer::AlreadyUsed,
+            (Free, Acquire(asked)) => self.grant(asked, now),
+            (state, Acquire(asked)) => self.refuse(state, &asked, now),
+            (Held, Renew(asked)) if self.belongs_to(asked.token, asked.session) => {
+                self.renew(&asked, now)
+            }
+            (_, Renew(asked)) => Answer::Lost(self.lost(asked.token, asked.session)),
+            (Held, Release(asked)) if self.is_meant_by(&asked) => self.release(now),
+            (_, Release(asked)) => self.over(&asked),
+            (Free, ForceRelease { .. }) => Answer::AlreadyOver,
+            (_, ForceRelease { now: at_once }) => self.take_away(at_once, now),
+            (_, Quarantine { above }) => self.quarantine(above, now),
+        }
+    }
+
     /// The record of a name that has none: its first token will be larger than `floor`, which stands for every record
     /// that was collected (T5).
     pub fn new(floor: Option<Token>) -> Self {
@@ -344,18 +199,10 @@ impl Record {
         }
     }
 
-    /// L4 to L6 with A2, A3. A retry extends again, since its sender counts from the retry's own send time (C3).
-    fn renew(&mut self, state: State, asked: &Renew, now: StoreTime) -> Answer {
-        if let Err(lost) = self.belongs(asked.token, asked.session) {
-            return Answer::Lost(lost);
-        }
-        let Some(tenure) = self.tenure.as_mut().filter(|_| state == State::Held) else {
-            let released = self.tenure.as_ref().is_some_and(|tenure| tenure.released);
-            return Answer::Lost(if released {
-                Lost::Released
-            } else {
-                Lost::Expired
-            });
+    /// L4 with A2, A3. A retry extends again, since its sender counts from the retry's own send time (C3).
+    fn renew(&mut self, asked: &Renew, now: StoreTime) -> Answer {
+        let Some(tenure) = &mut self.tenure else {
+            return Answer::Lost(Lost::Gone);
         };
         if asked.number.checked_sub(1) == Some(tenure.renewals) {
             tenure.renewals = asked.number;
@@ -368,43 +215,68 @@ impl Record {
         Answer::Renewed { ttl: asked.ttl }
     }
 
-    /// L7 with A4, A21: only its own tenure, and as often as it likes.
-    fn release(&mut self, asked: &Release, now: StoreTime) -> Answer {
-        let belongs = match *asked {
-            Release::Tenure { token, session } => self.belongs(token, session),
-            Release::Request {
-                session,
-                request_id,
-            } => match &self.tenure {
-                Some(tenure) if (tenure.session, tenure.request_id) == (session, request_id) => {
-                    Ok(())
-                }
-                _ => return Answer::AlreadyOver,
-            },
+    /// L7: free at once, without the lock delay.
+    fn release(&mut self, now: StoreTime) -> Answer {
+        if let Some(tenure) = &mut self.tenure {
+            tenure.released = true;
+        }
+        self.expires = self.expires.min(now);
+        Answer::Released
+    }
+
+    /// A release that finds nothing to release: its tenure is over, or never was its own (A21).
+    ///
+    /// It does not cut a lock delay short: whoever ran out may still have requests on the way (W4).
+    fn over(&self, asked: &Release) -> Answer {
+        let Release::Tenure { token, session } = *asked else {
+            return Answer::AlreadyOver;
         };
-        match (belongs, &mut self.tenure) {
-            (Ok(()), Some(tenure)) if !tenure.released => {
-                tenure.released = true;
-                self.expires = self.expires.min(now);
-                Answer::Released
-            }
-            (Ok(()), _) => Answer::AlreadyOver,
-            (Err(Lost::Taken { token, .. }), _) if asked.is_before(token) => Answer::AlreadyOver,
-            (Err(lost), _) => Answer::Lost(lost),
+        let nobodys = self.tenure.is_none() && self.token == Some(token);
+        match self.lost(token, session) {
+            Lost::Expired | Lost::Released => Answer::AlreadyOver,
+            _ if nobodys || self.token > Some(token) => Answer::AlreadyOver,
+            lost => Answer::Lost(lost),
         }
     }
 
     /// Whether `token` is the stored one and `session` its key (L6).
-    fn belongs(&self, token: Token, session: Session) -> Result<(), Lost> {
-        let Some(stored) = self.token.filter(|stored| token <= *stored) else {
-            return Err(Lost::Gone);
-        };
-        match &self.tenure {
-            Some(tenure) if token == stored && tenure.session == session => Ok(()),
-            tenure => {
-                let by = tenure.as_ref().map(|tenure| tenure.holder.clone());
-                Err(Lost::Taken { by, token: stored })
-            }
+    fn belongs_to(&self, token: Token, session: Session) -> bool {
+        self.token == Some(token)
+            && self
+                .tenure
+                .as_ref()
+                .is_some_and(|tenure| tenure.session == session)
+    }
+
+    fn is_meant_by(&self, asked: &Release) -> bool {
+        match *asked {
+            Release::Tenure { token, session } => self.belongs_to(token, session),
+            Release::Request {
+                session,
+                request_id,
+            } => self
+                .tenure
+                .as_ref()
+                .is_some_and(|tenure| (tenure.session, tenure.request_id) == (session, request_id)),
+        }
+    }
+
+    /// Why whoever shows this token and session does not hold (L4, L5).
+    fn lost(&self, token: Token, session: Session) -> Lost {
+        match (self.token, &self.tenure) {
+            (Some(stored), tenure) if token < stored => Lost::Taken {
+                by: tenure.as_ref().map(|tenure| tenure.holder.clone()),
+                token: stored,
+            },
+            (Some(stored), Some(tenure)) if token == stored => match tenure {
+                tenure if tenure.session != session => Lost::Taken {
+                    by: Some(tenure.holder.clone()),
+                    token,
+                },
+                tenure if tenure.released => Lost::Released,
+                _ => Lost::Expired,
+            },
+            _ => Lost::Gone,
         }
     }
 
@@ -421,30 +293,22 @@ impl Record {
         Answer::Bumped { token }
     }
 
+    /// T6. Whoever may still trust an old promise is waited for; none was ever longer than [`Ttl::MAX`].
     fn quarantine(&mut self, above: Token, now: StoreTime) -> Answer {
         let Some(token) = Token::after(self.token) else {
             return Answer::TokenExhausted;
         };
         let token = max(token, above);
+        let promised = self.expires.min(now.plus(Ttl::MAX.get()));
         self.token = Some(token);
-        self.expires = now.plus(self.ttl.get());
+        self.expires = max(promised, now.plus(self.ttl.get()));
         self.tenure = None;
         Answer::Bumped { token }
     }
-}
 
-impl Release {
-    fn is_before(&self, stored: Token) -> bool {
-        matches!(self, Release::Tenure { token, .. } if *token < stored)
-    }
-}
-
-impl Answer {
-    /// Whether the record that came with this answer differs from the one that went in, and so must be kept.
-    pub fn changes(&self) -> bool {
-        matches!(
-            self,
-            Answer::Granted(_) | Answer::Renewed { .. } | Answer::Released | Answer::Bumped { .. }
-        )
+    /// Whether nobody needs this record any more: free for [`Record::KEPT`] (A21). Whoever deletes it raises the floor
+    /// to its token in the same step (L8, T5).
+    pub fn collectable(&self, now: StoreTime) -> bool {
+        self.at(now) == State::Free && now.since(self.free_from()) >= Self::KEPT
     }
 }

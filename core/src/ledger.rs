@@ -2,7 +2,7 @@
 //!
 //! The token decides who owns an unfinished entry, never a timeout (I6). Done stays done, for whatever token asks (I5).
 
-use core::fmt;
+use core::{fmt, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,7 @@ pub struct Entry {
     pub holder: Holder,
     /// What was asked.
     pub fingerprint: Fingerprint,
-    /// When it was first entered.
+    /// When it was begun last.
     pub begun: WallTime,
     /// When and with what result it was done; `None` while it is not.
     pub done: Option<Done>,
@@ -98,6 +98,8 @@ pub enum Verdict {
     AlreadyDone(Entry),
     /// Another attempt with the same token is at it (I1: 409).
     InProgress,
+    /// Nobody has begun this work, or it was given up: there is nothing to complete.
+    NotBegun,
     /// An older token began it, and the caller said to leave such an entry alone.
     LeftUnfinished(Entry),
     /// The same key was used for something else (I1: 422).
@@ -109,7 +111,7 @@ pub enum Verdict {
     },
     /// The entry is completed.
     Completed,
-    /// The entry is gone; whoever comes next begins it.
+    /// Nothing of this attempt is left; whoever comes next begins it.
     Abandoned,
     /// The entry or the lease has a larger token.
     Refused(Refusal),
@@ -155,12 +157,12 @@ pub(crate) fn begin(
     kept_from: WallTime,
     now: WallTime,
 ) -> (Change, Verdict) {
-    let fresh = |begun| Entry {
+    let fresh = || Entry {
         token: asked.token,
         attempt: asked.attempt,
         holder: asked.holder.clone(),
         fingerprint: asked.fingerprint,
-        begun,
+        begun: now,
         done: None,
     };
     let Some(entry) = entry else {
@@ -168,7 +170,7 @@ pub(crate) fn begin(
             return (Change::Keep, Verdict::TooOld { kept_from });
         }
         return match issued {
-            Ok(()) => (Change::Write(fresh(now)), Verdict::Begun),
+            Ok(()) => (Change::Write(fresh()), Verdict::Begun),
             Err(refusal) => (Change::Keep, Verdict::Refused(refusal)),
         };
     };
@@ -184,8 +186,8 @@ pub(crate) fn begin(
         Ok(()) if asked.token == entry.token => Verdict::InProgress,
         Ok(()) if asked.unfinished == Unfinished::Leave => Verdict::LeftUnfinished(entry),
         Ok(()) => {
-            let next = fresh(entry.begun);
-            return (Change::Write(next), Verdict::TookOver { from: entry.token });
+            let from = entry.token;
+            return (Change::Write(fresh()), Verdict::TookOver { from });
         }
     };
     (Change::Keep, verdict)
@@ -193,7 +195,7 @@ pub(crate) fn begin(
 
 pub(crate) fn complete(entry: Option<Entry>, asked: Complete, now: WallTime) -> (Change, Verdict) {
     match owned(entry, asked.token, asked.attempt) {
-        Err(refusal) => (Change::Keep, Verdict::Refused(refusal)),
+        Err(verdict) => (Change::Keep, verdict),
         Ok(entry) if entry.done.is_some() => (Change::Keep, Verdict::Completed),
         Ok(mut entry) => {
             entry.done = Some(Done {
@@ -207,21 +209,36 @@ pub(crate) fn complete(entry: Option<Entry>, asked: Complete, now: WallTime) -> 
 
 pub(crate) fn abandon(entry: Option<Entry>, asked: &Abandon) -> (Change, Verdict) {
     match owned(entry, asked.token, asked.attempt) {
-        Err(Refusal::NeverIssued { .. }) => (Change::Keep, Verdict::Abandoned),
-        Err(refusal) => (Change::Keep, Verdict::Refused(refusal)),
+        Err(Verdict::NotBegun) => (Change::Keep, Verdict::Abandoned),
+        Err(verdict) => (Change::Keep, verdict),
         Ok(entry) if entry.done.is_some() => (Change::Keep, Verdict::AlreadyDone(entry)),
         Ok(_) => (Change::Remove, Verdict::Abandoned),
     }
 }
 
-/// The entry, if this attempt under this token owns it.
-fn owned(entry: Option<Entry>, token: Token, attempt: AttemptId) -> Result<Entry, Refusal> {
+/// The entry, if this attempt under this token owns it; else who does.
+fn owned(entry: Option<Entry>, token: Token, attempt: AttemptId) -> Result<Entry, Verdict> {
     match entry {
-        Some(entry) if entry.token == token && entry.attempt == attempt => Ok(entry),
-        Some(entry) if token < entry.token => Err(Refusal::Stale {
+        Some(entry) if (entry.token, entry.attempt) == (token, attempt) => Ok(entry),
+        Some(entry) if token < entry.token => Err(Verdict::Refused(Refusal::Stale {
             token,
             highest: entry.token,
-        }),
-        _ => Err(Refusal::NeverIssued { token }),
+        })),
+        Some(entry) if token == entry.token && entry.done.is_some() => {
+            Err(Verdict::AlreadyDone(entry))
+        }
+        Some(entry) if token == entry.token => Err(Verdict::InProgress),
+        _ => Err(Verdict::NotBegun),
+    }
+}
+
+impl Entry {
+    /// How long an entry is remembered: longer than the longest retry and the longest freeze (I9).
+    pub const KEPT: Duration = Duration::from_secs(400 * 24 * 60 * 60);
+
+    /// Whether it was begun, or done, before `since`. Whoever deletes it moves `kept_from` to `since` in the same step,
+    /// so that a request from before is refused by its age and not executed as new (I9).
+    pub fn collectable(&self, since: WallTime) -> bool {
+        self.done.as_ref().map_or(self.begun, |done| done.at) < since
     }
 }

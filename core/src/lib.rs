@@ -20,6 +20,8 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod apply;
+mod command;
 mod event;
 mod fence;
 mod id;
@@ -29,24 +31,28 @@ mod ledger;
 mod name;
 mod op;
 mod pair;
+mod snapshot;
 mod status;
+mod table;
 mod term;
 mod time;
 mod timing;
 mod token;
 
+pub use apply::{Keep, Rows, apply};
+pub use command::{Acquire, Answer, Command, Grant, Held, Lost, Release, Renew};
 pub use event::{Event, What};
 pub use fence::{Fence, Refusal, issued};
 pub use id::{AttemptId, RenewId, RequestId, Session};
 pub use invalid::Invalid;
-pub use lease::{
-    Acquire, Answer, Command, Grant, Held, Lost, Record, Release, Renew, State, Tenure, decide,
-};
+pub use lease::{Record, State, Tenure, decide};
 pub use ledger::{Abandon, Begin, Complete, Done, Entry, Fingerprint, Unfinished, Verdict, Work};
 pub use name::{Holder, Info, Key, LeaseName, Resource, WorkKey};
-pub use op::{Op, Outcome, Rows, Stamp, apply};
+pub use op::{NotBumped, Op, Outcome, Stamp};
 pub use pair::{Pair, Proof, Value};
+pub use snapshot::BadSnapshot;
 pub use status::Status;
+pub use table::Table;
 pub use term::Term;
 pub use time::{BootTime, LockDelay, StoreTime, Ttl, WallTime};
 pub use timing::{BadTiming, Drift, Overrides, TimeService, Timing};

@@ -27,7 +27,7 @@ pub struct Status {
     pub ttl: Ttl,
     /// How long ago the token was granted.
     pub since: Option<Duration>,
-    /// How long until anybody may have it, if nobody renews or releases; zero when free.
+    /// How long that state lasts if nobody does anything; zero when free.
     pub remaining: Duration,
     /// How many renewals the tenure had.
     pub renewals: u64,

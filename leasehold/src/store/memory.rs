@@ -263,6 +263,10 @@ impl Rows for Tables {
         Ok(self.kept_from)
     }
 
+    fn newest_event(&mut self) -> Result<WallTime, Infallible> {
+        Ok(self.last_event().unwrap_or_default())
+    }
+
     fn event(&mut self, event: Event) -> Result<(), Infallible> {
         self.events_ever += 1;
         if self.events.len() as u64 >= HISTORY_KEPT {
