@@ -7,9 +7,15 @@ use leasehold_core::{Invalid, Token, WallTime};
 /// A number further ahead of the clock than this is a slip of the hand, or a clock that is wrong.
 const AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
 
+/// Whether the floor may rise to `token`. One further ahead than this would shut out every new name, so the record that
+/// has it is never forgotten.
+pub(super) fn may_be_floor(token: Token, wall: WallTime) -> bool {
+    token.get() <= wall.plus(AHEAD).as_millis()
+}
+
 /// Refuses a number that would not be above everything known, and one from a clock that cannot be right.
 ///
-/// `newest` is the largest token and floor of the store, `last_event` the newest time in its history.
+/// `newest` is the largest token and floor of the store that is not the very last one, `last_event` the newest time in its history.
 pub(super) fn check(
     above: Token,
     newest: Option<Token>,
@@ -23,7 +29,7 @@ pub(super) fn check(
     if last_event.is_some_and(|last| wall < last) {
         return refuse("this machine's wall clock is behind the store's history; set the clock");
     }
-    if above.get() > wall.plus(AHEAD).as_millis() {
+    if !may_be_floor(above, wall) {
         return refuse("the number must be at most the unix time in milliseconds, plus one day");
     }
     Ok(())

@@ -173,10 +173,11 @@ struct Tables {
 }
 
 impl Tables {
-    /// The largest token of any lease, and of those that were forgotten.
+    /// The largest token of any lease, and of those that were forgotten. A lease that has no token left does not count.
     fn newest(&self) -> Option<Token> {
         let tokens = self.leases.values().map(|record| record.token);
-        tokens.chain([self.floor]).max().flatten()
+        let tokens = tokens.chain([self.floor]).flatten();
+        tokens.filter(|token| *token < Token::MAX).max()
     }
 
     fn last_event(&self) -> Option<WallTime> {
@@ -188,7 +189,10 @@ impl Tables {
         let floor = &mut self.floor;
         self.leases.retain(|_, record| {
             let gone = record.at(stamp.now) == State::Free
-                && stamp.now.since(record.free_from()) >= FREE_BEFORE_FORGOTTEN;
+                && stamp.now.since(record.free_from()) >= FREE_BEFORE_FORGOTTEN
+                && record
+                    .token
+                    .is_none_or(|token| bump::may_be_floor(token, stamp.wall));
             if gone {
                 *floor = (*floor).max(record.token);
             }
@@ -277,5 +281,60 @@ impl Rows for Tables {
             event,
         });
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use leasehold_core::BootTime;
+
+    use super::{super::contract, *};
+
+    /// A clock that stands still until it is moved.
+    #[derive(Debug, Default)]
+    struct HandClock(AtomicU64);
+
+    impl HandClock {
+        fn advance(&self, by: Duration) {
+            self.0.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+
+    impl Clock for HandClock {
+        fn now(&self) -> BootTime {
+            BootTime::from_nanos(self.0.load(Ordering::Relaxed))
+        }
+
+        fn wall(&self) -> WallTime {
+            WallTime::from_nanos(1_796_000_000_000_000_000 + self.0.load(Ordering::Relaxed))
+        }
+    }
+
+    #[tokio::test]
+    async fn it_keeps_the_contract() {
+        let clock = Arc::new(HandClock::default());
+        let store = MemoryStore::with_clock(clock.clone());
+        let advance = |by| clock.advance(by);
+        let report = contract::all(&*store, contract::Time::Virtual(&advance)).await;
+        assert_eq!(report.skipped, []);
+    }
+
+    #[tokio::test]
+    async fn the_history_is_bounded() {
+        let mut tables = Tables::default();
+        for number in 0..HISTORY_KEPT + 10 {
+            let event = Event {
+                at: WallTime::from_nanos(number),
+                lease: LeaseName::new("a").unwrap(),
+                what: leasehold_core::What::Forced {
+                    token: Token::FIRST,
+                },
+            };
+            let Ok(()) = tables.event(event);
+        }
+        assert_eq!(tables.events.len() as u64, HISTORY_KEPT);
+        assert_eq!(tables.events[0].number, 11);
     }
 }

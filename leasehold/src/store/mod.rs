@@ -11,6 +11,7 @@
 //! - A caller may drop the future of a call at any moment; that is `Unknown` to it.
 
 mod bump;
+pub mod contract;
 pub mod memory;
 mod url;
 
