@@ -51,6 +51,7 @@ pub(super) fn kind(outcome: &Outcome) -> &'static str {
         Outcome::Done => "done",
         Outcome::Refused(refusal) => of_refusal(refusal),
         Outcome::Ledger(verdict) => of_ledger(verdict),
+        Outcome::NotBumped(_) => "not bumped",
     }
 }
 
@@ -100,6 +101,7 @@ fn of_ledger(verdict: &Verdict) -> &'static str {
         Verdict::TooOld { .. } => "too old",
         Verdict::Completed => "completed",
         Verdict::Abandoned => "abandoned",
+        Verdict::NotBegun => "not begun",
         Verdict::Refused(_) => "ledger: refused",
     }
 }
