@@ -82,6 +82,14 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// their age. Answers how many rows went.
     async fn collect(&self) -> Result<u64, StoreError>;
 
+    /// Gets whoever blocks the store out of the way for good ([`StoreError::BlockedBy`], A8); answers who that was, if
+    /// anybody did.
+    async fn evict(&self) -> Result<Option<String>, StoreError> {
+        Err(StoreError::Invalid {
+            what: "nobody can stand in the way of this kind of store".to_owned(),
+        })
+    }
+
     /// What this setup guarantees and what in it breaks a promise, each with its fix.
     async fn examine(&self) -> Result<Vec<Finding>, StoreError>;
 }

@@ -1,0 +1,187 @@
+//! What every command has at hand: which store, which clock, how to print.
+//!
+//! The store's URL may hold a password, so it is shown only through [`App::place`].
+
+use std::{
+    fs,
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::PathBuf,
+    sync::Arc,
+};
+
+use etcetera::BaseStrategy;
+use leasehold::{
+    clock::{BootClock, Clock},
+    store::{SharedStore, connect},
+};
+
+use crate::{args::Global, exit::Failure};
+
+/// See the module.
+pub(crate) struct App {
+    store: Option<String>,
+    /// Whether to print JSON.
+    pub(crate) json: bool,
+    /// This machine's clock.
+    pub(crate) clock: Arc<dyn Clock>,
+}
+
+impl App {
+    pub(crate) fn new(global: Global) -> Self {
+        Self {
+            store: global.store,
+            json: global.json,
+            clock: BootClock::new(),
+        }
+    }
+
+    /// Connects to the store. The default one is made if it is not there.
+    pub(crate) async fn open(&self) -> Result<SharedStore, Failure> {
+        let url = match &self.store {
+            Some(url) => url.clone(),
+            None => {
+                let path = default_path()?;
+                create(&path)?;
+                format!("sqlite:{}", path.display())
+            }
+        };
+        connect(&url).await.map_err(Failure::from)
+    }
+
+    /// Where the store is, without a password.
+    pub(crate) fn place(&self) -> Result<String, Failure> {
+        match &self.store {
+            Some(url) => Ok(without_password(url)),
+            None => Ok(format!("sqlite:{}", default_path()?.display())),
+        }
+    }
+
+    /// Whether nobody said which store.
+    pub(crate) fn is_default(&self) -> bool {
+        self.store.is_none()
+    }
+}
+
+/// A file in the user's state folder.
+fn default_path() -> Result<PathBuf, Failure> {
+    let unknown = |why: String| {
+        Failure::usage(format!(
+            "{why}, so there is no default store: say where it is with --store sqlite:PATH or LEASEHOLD_STORE"
+        ))
+    };
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    if ![&home, &state]
+        .iter()
+        .any(|folder| folder.as_ref().is_some_and(|f| f.is_absolute()))
+    {
+        return Err(unknown("HOME is not set to a folder".to_owned()));
+    }
+    let folders = etcetera::base_strategy::Xdg::new()
+        .map_err(|error| unknown(format!("there is no home folder ({error})")))?;
+    let state = folders
+        .state_dir()
+        .ok_or_else(|| unknown("there is no state folder".to_owned()))?;
+    let path = state.join("leasehold").join("leases.db");
+    match path.to_str() {
+        Some(_) => Ok(path),
+        None => Err(unknown(format!(
+            "the folder {} is not UTF-8",
+            state.display()
+        ))),
+    }
+}
+
+/// The file is its user's alone from its first moment on: the sessions in it are keys.
+fn create(path: &PathBuf) -> Result<(), Failure> {
+    let made = || {
+        if let Some(folder) = path.parent() {
+            fs::DirBuilder::new()
+                .recursive(true)
+                .mode(0o700)
+                .create(folder)?;
+        }
+        match fs::OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(path)
+        {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+            other => other.map(drop),
+        }
+    };
+    made().map_err(|error: std::io::Error| {
+        Failure::failed(format!(
+            "the default store {} cannot be made: {error}; --store sqlite:PATH puts it elsewhere",
+            path.display()
+        ))
+    })
+}
+
+/// `scheme://user:password@host/...?password=...` with both passwords taken out.
+fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let (authority, tail) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+    let authority = match authority.rsplit_once('@') {
+        Some((user, host)) => match user.split_once(':') {
+            Some((name, _)) => format!("{name}:…@{host}"),
+            None => format!("{user}@{host}"),
+        },
+        None => authority.to_owned(),
+    };
+    let (path, query) = tail
+        .split_once('?')
+        .map_or((tail, None), |(path, query)| (path, Some(query)));
+    let query = query.map(|query| {
+        let pairs: Vec<String> = query
+            .split('&')
+            .map(|pair| match pair.split_once('=') {
+                Some((name, _)) if name.to_lowercase().contains("pass") => format!("{name}=…"),
+                _ => pair.to_owned(),
+            })
+            .collect();
+        format!("?{}", pairs.join("&"))
+    });
+    format!("{scheme}://{authority}{path}{}", query.unwrap_or_default())
+}
+
+/// What the library has to say goes to standard error, if LEASEHOLD_LOG asks for it.
+pub(crate) fn log() {
+    let Ok(filter) = tracing_subscriber::EnvFilter::try_from_env("LEASEHOLD_LOG") else {
+        return;
+    };
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(false)
+        .init();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_never_shown() {
+        let cases = [
+            ("sqlite:a:b@c", "sqlite:a:b@c"),
+            ("postgres://u:s3cret@db:5432/x", "postgres://u:…@db:5432/x"),
+            (
+                "postgres://u:s3:cr@et@db/x?sslmode=a",
+                "postgres://u:…@db/x?sslmode=a",
+            ),
+            ("postgres://u@db/x", "postgres://u@db/x"),
+            (
+                "postgres://db/x?password=s3cret&a=b",
+                "postgres://db/x?password=…&a=b",
+            ),
+            ("postgres://u:s3cret@db", "postgres://u:…@db"),
+        ];
+        for (url, shown) in cases {
+            assert_eq!(without_password(url), shown);
+        }
+    }
+}

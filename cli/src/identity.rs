@@ -1,0 +1,148 @@
+//! Who asks, and what shows it: the holder's name for people, the session and the token for the store.
+//!
+//! A session is a key. It comes from a file or the environment rather than from an argument, which every user of the
+//! machine can see in the list of processes; it is printed by `acquire` alone.
+
+use std::{
+    env, fs, io,
+    io::{Read, Write},
+    os::unix::fs::OpenOptionsExt,
+    path::{Path, PathBuf},
+};
+
+use leasehold::{Holder, LeaseName, Session, Token};
+
+use crate::{ask, exit::Failure, parse};
+
+/// The lease of the job that we are part of; `run` sets it, `acquire` prints it.
+pub(crate) const LEASE: &str = "LEASEHOLD_LEASE";
+/// Its token.
+pub(crate) const TOKEN: &str = "LEASEHOLD_TOKEN";
+/// The session of a lease taken by hand. `run` never sets it.
+pub(crate) const SESSION: &str = "LEASEHOLD_SESSION";
+/// Where the supervisor of the job answers `check`; only `run` sets it.
+pub(crate) const SOCKET: &str = "LEASEHOLD_SOCKET";
+
+/// A session file holds 32 digits and a line end; more is another file.
+const LONGEST_FILE: u64 = 64;
+
+/// How a session is given.
+#[derive(Debug, clap::Args)]
+pub(crate) struct SessionArgs {
+    /// The session, the key to renew and release; others see it in the list of processes [env: LEASEHOLD_SESSION]
+    #[arg(long, value_name = "SESSION", value_parser = parse::session(), conflicts_with = "session_file")]
+    pub(crate) session: Option<Session>,
+    /// A file with the session, readable by you alone
+    #[arg(long, value_name = "FILE")]
+    pub(crate) session_file: Option<PathBuf>,
+}
+
+impl SessionArgs {
+    /// The session that was given, in whichever way.
+    pub(crate) fn required(&self) -> Result<Session, Failure> {
+        self.given()?.ok_or_else(|| {
+            Failure::usage(format!(
+                "a session is needed: --session-file FILE, or {SESSION} in the environment, as `leasehold acquire` printed it"
+            ))
+        })
+    }
+
+    /// As [`Self::required`]; a session file that is not there yet is made, with a new session.
+    pub(crate) fn given_or_new(&self) -> Result<Session, Failure> {
+        match &self.session_file {
+            Some(path) => match write_new(path)? {
+                Some(session) => Ok(session),
+                None => read(path),
+            },
+            None => Ok(match self.given()? {
+                Some(session) => session,
+                None => ask::new_session()?,
+            }),
+        }
+    }
+
+    fn given(&self) -> Result<Option<Session>, Failure> {
+        if let Some(session) = self.session {
+            return Ok(Some(session));
+        }
+        if let Some(path) = &self.session_file {
+            return read(path).map(Some);
+        }
+        match env::var(SESSION) {
+            Ok(text) if !text.is_empty() => parsed(&text, SESSION).map(Some),
+            Err(env::VarError::NotUnicode(_)) => parsed("", SESSION).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+fn parsed(text: &str, place: &str) -> Result<Session, Failure> {
+    text.parse()
+        .map_err(|invalid| Failure::usage(format!("{place}: {invalid}")))
+}
+
+fn read(path: &Path) -> Result<Session, Failure> {
+    let mut text = String::new();
+    let file = fs::File::open(path).map(|file| file.take(LONGEST_FILE));
+    let end = file.and_then(|mut file| file.read_to_string(&mut text));
+    end.map_err(|error| unusable(path, &error))?;
+    parsed(
+        text.trim_end(),
+        &parse::printable(&path.to_string_lossy(), 200),
+    )
+}
+
+/// Writes a new session to a new file; `None` if the file is there.
+fn write_new(path: &Path) -> Result<Option<Session>, Failure> {
+    let session = ask::new_session()?;
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path);
+    match file.and_then(|mut file| writeln!(file, "{}", session.expose())) {
+        Ok(()) => Ok(Some(session)),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
+        Err(error) => Err(unusable(path, &error)),
+    }
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Failure {
+    let path = parse::printable(&path.to_string_lossy(), 200);
+    Failure::usage(format!("the session file {path} cannot be used: {error}"))
+}
+
+/// The token that was given, or the environment's, if that is about the same lease: a token of another one means
+/// nothing here (T2).
+pub(crate) fn token(given: Option<Token>, name: &LeaseName) -> Result<Token, Failure> {
+    if let Some(token) = given {
+        return Ok(token);
+    }
+    match (is_ours(name), env::var(TOKEN)) {
+        (true, Ok(text)) => text
+            .parse()
+            .map_err(|invalid| Failure::usage(format!("{TOKEN}: {invalid}"))),
+        _ => Err(Failure::usage(format!(
+            "the token of {name} is needed: --token N, or {LEASE} and {TOKEN} in the environment"
+        ))),
+    }
+}
+
+/// Whether the job that we are part of runs under this lease.
+pub(crate) fn is_ours(name: &LeaseName) -> bool {
+    env::var(LEASE).is_ok_and(|lease| lease == name.as_str())
+}
+
+/// Who holds, for people, unless told otherwise: this machine and a process that lives as long as the lease is held.
+pub(crate) fn default_holder(pid: impl std::fmt::Display) -> Result<Holder, Failure> {
+    let host = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    Holder::new(&format!("{host}:{pid}")).or_else(|_| Ok(Holder::new(&format!("pid:{pid}"))?))
+}
+
+/// The process that started us: for a command that takes a lease and ends, the one that holds.
+pub(crate) fn parent() -> i32 {
+    rustix::process::getppid().map_or(1, |pid| pid.as_raw_nonzero().get())
+}
