@@ -6,6 +6,8 @@ use std::sync::{Arc, LazyLock};
 
 use leasehold::BootTime;
 use leasehold::clock::{BootClock, Clock};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
     timerfd_settime,
@@ -18,6 +20,19 @@ static CLOCK: LazyLock<Arc<BootClock>> = LazyLock::new(BootClock::new);
 /// Boot time of this machine, suspended time included.
 pub(super) fn now() -> BootTime {
     CLOCK.now()
+}
+
+/// Whether there is something to read, or the other end is gone. A signal that comes meanwhile does not count; an error
+/// counts: who cannot see that a process lives takes it for dead.
+pub(super) fn is_ready(fd: &impl AsFd) -> bool {
+    let now = Timespec::default();
+    loop {
+        match poll(&mut [PollFd::new(fd, PollFlags::IN)], Some(&now)) {
+            Err(Errno::INTR) => {}
+            Ok(0) => return false,
+            Ok(_) | Err(_) => return true,
+        }
+    }
 }
 
 /// A timerfd; readable once its moment has come.
@@ -36,16 +51,12 @@ impl Alarm {
             _ if at == BootTime::MAX => 0,
             nanos => nanos.max(1),
         };
-        let zero = Timespec {
-            tv_sec: 0,
-            tv_nsec: 0,
-        };
         let value = Timespec {
             tv_sec: i64::try_from(at / SECOND).unwrap_or(0),
             tv_nsec: i64::try_from(at % SECOND).unwrap_or(0),
         };
         let timer = Itimerspec {
-            it_interval: zero,
+            it_interval: Timespec::default(),
             it_value: value,
         };
         timerfd_settime(&self.0, TimerfdTimerFlags::ABSTIME, &timer)?;

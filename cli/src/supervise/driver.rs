@@ -88,10 +88,9 @@ impl Driver {
             tokio::select! {
                 exit = job.wait() => break exit,
                 _ = renewals.tick(), if renewing => {
-                    renewing = now().since(began) < self.until;
+                    let deadline = self.deadline();
+                    renewing = now().since(began) < self.until && job.extend(deadline);
                     if renewing {
-                        let deadline = self.deadline();
-                        job.extend(deadline);
                         self.say(&format!("extended kill_at={}", deadline.kill_at.as_nanos()));
                     }
                 }

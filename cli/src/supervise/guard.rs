@@ -106,7 +106,7 @@ impl Guard {
             }
             let empty = self.reap();
             match (self.status, self.plan.stopping()) {
-                (Some(_), None) => return Cause::Child,
+                (Some(status), None) => return self.blame(status),
                 // The grace is for the whole tree, not only for the child.
                 (Some(_), Some(cause)) if empty => return cause,
                 _ => {}
@@ -128,11 +128,23 @@ impl Guard {
         }
     }
 
+    /// A child killed when it was overdue was killed by the supervisor, which may be quicker than we.
+    fn blame(&self, status: Status) -> Cause {
+        let killed = status == Status::Signal(Signal::KILL.as_raw());
+        if killed && now() >= self.plan.kill_at() {
+            Cause::Deadline
+        } else {
+            Cause::Child
+        }
+    }
+
     /// Takes in all messages. False: the supervisor has let go of us.
     fn obey(&mut self) -> bool {
         loop {
             match self.channel.receive() {
-                Received::Message(ToGuard::Extend(lease), _) => self.plan.extend(lease),
+                Received::Message(ToGuard::Extend(lease), _) => {
+                    self.plan.extend(lease);
+                }
                 Received::Message(ToGuard::Stop { reason, kill_at }, _) => {
                     self.plan.stop(reason, kill_at);
                 }

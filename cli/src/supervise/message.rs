@@ -8,6 +8,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use leasehold::BootTime;
+use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType, recvmsg, sendmsg, shutdown,
@@ -93,14 +94,21 @@ impl Channel {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-        let size = match recvmsg(
-            &self.0,
-            &mut [IoSliceMut::new(&mut text)],
-            &mut control,
-            flags,
-        ) {
+        let mut receive = || {
+            recvmsg(
+                &self.0,
+                &mut [IoSliceMut::new(&mut text)],
+                &mut control,
+                flags,
+            )
+        };
+        // An end that closed with messages of ours unread shows as an error once, before its last words.
+        let size = match receive().or_else(|error| match error {
+            Errno::CONNRESET => receive(),
+            other => Err(other),
+        }) {
             Ok(got) => got.bytes,
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Received::Nothing,
+            Err(Errno::AGAIN | Errno::INTR) => return Received::Nothing,
             Err(_) => return Received::Closed,
         };
         let fd = control.drain().find_map(|message| match message {
@@ -123,5 +131,43 @@ impl Channel {
 impl AsFd for Channel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_words_of_an_end_that_left_unread_messages_are_heard() {
+        let (ours, theirs) = Channel::pair().expect("a pair");
+        let theirs = Channel::new(theirs);
+        ours.send(&ToGuard::Signal(1), None).expect("room");
+        theirs
+            .send(&FromGuard::Started { pid: 7 }, None)
+            .expect("room");
+        drop(theirs);
+        let heard = ours.receive::<FromGuard>();
+        assert!(matches!(
+            heard,
+            Received::Message(FromGuard::Started { pid: 7 }, None)
+        ));
+        assert!(matches!(ours.receive::<FromGuard>(), Received::Closed));
+    }
+
+    #[test]
+    fn a_full_channel_is_an_error_at_once_and_nonsense_is_an_end() {
+        let (ours, theirs) = Channel::pair().expect("a pair");
+        while ours.send(&"nonsense", None).is_ok() {}
+        assert!(matches!(
+            Channel::new(theirs).receive::<ToGuard>(),
+            Received::Closed
+        ));
+    }
+
+    #[test]
+    fn an_empty_channel_is_no_end() {
+        let (ours, _theirs) = Channel::pair().expect("a pair");
+        assert!(matches!(ours.receive::<FromGuard>(), Received::Nothing));
     }
 }

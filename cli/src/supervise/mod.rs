@@ -32,30 +32,28 @@ mod launch;
 mod message;
 mod plan;
 mod post;
+mod shared;
 mod signals;
 mod terminal;
 mod tree;
 mod watch;
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use leasehold::BootTime;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitStatus, getpid, pidfd_open, set_child_subreaper,
-};
+use rustix::process::{Signal, WaitStatus, getpid, set_child_subreaper};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use plan::{Cause, Deadline, Reason};
 pub(crate) use signals::{Parent, Signals};
 
-use cgroup::Cgroup;
 use message::{Channel, ToGuard};
-use watch::{Shared, State, Watch};
+use shared::{Shared, State};
+use watch::Watch;
 
 /// This very binary, even if its file was replaced since.
 const SELF: &str = "/proc/self/exe";
@@ -149,10 +147,15 @@ impl Supervised {
         set_child_subreaper(Some(getpid())).context("become the reaper of the job's processes")?;
         let (channel, theirs) = Channel::pair().context("make the channel to the guard")?;
         let shared = Arc::new(Shared::new(channel, deadline).context("make the alarm")?);
-        let watch = spawn_guard(job, theirs, &shared)?;
+        let (job, watched) = (job.clone(), Arc::clone(&shared));
         std::thread::Builder::new()
             .name("supervise".to_owned())
-            .spawn(move || watch.run(deadline))
+            .spawn(
+                move || match Watch::start(&job, theirs, Arc::clone(&watched)) {
+                    Ok(watch) => watch.run(deadline),
+                    Err(error) => watched.fail(&error),
+                },
+            )
             .context("start the thread that watches the guard")?;
         let job = Supervised { shared };
         match job.state(|state| !matches!(state, State::Starting)).await {
@@ -161,23 +164,19 @@ impl Supervised {
         }
     }
 
-    /// The lease was renewed. Too late is too late (H1).
-    pub(crate) fn extend(&self, deadline: Deadline) {
-        self.shared
-            .change(&ToGuard::Extend(deadline), |plan| plan.extend(deadline));
+    /// The lease was renewed. False: too late, the job is being stopped or was killed (H1).
+    pub(crate) fn extend(&self, deadline: Deadline) -> bool {
+        self.shared.extend(deadline)
     }
 
     /// Asks the tree to stop, now, and kills it at `kill_at`, or at the lease's own `kill_at` if that comes first.
     pub(crate) fn stop(&self, reason: Reason, kill_at: BootTime) {
-        let message = ToGuard::Stop { reason, kill_at };
-        self.shared
-            .change(&message, |plan| plan.stop(reason, kill_at));
+        self.shared.stop(reason, kill_at);
     }
 
     /// Passes a signal on to the child's group.
     pub(crate) fn signal(&self, signal: Signal) {
-        self.shared
-            .change(&ToGuard::Signal(signal.as_raw()), |_| {});
+        self.shared.tell(&ToGuard::Signal(signal.as_raw()));
     }
 
     /// The child's pid, while it runs.
@@ -209,57 +208,6 @@ impl Supervised {
 
 impl Drop for Supervised {
     fn drop(&mut self) {
-        self.shared.channel.close();
-    }
-}
-
-fn spawn_guard(job: &Job, theirs: std::os::fd::OwnedFd, shared: &Arc<Shared>) -> Result<Watch> {
-    let cgroup = if job.cgroup { Cgroup::create() } else { None };
-    let folder = cgroup
-        .as_ref()
-        .map_or(OsString::new(), |group| group.folder().into());
-    let mut command = Command::new(SELF);
-    command
-        .arg0("leasehold")
-        .arg(GUARD)
-        .arg(getpid().as_raw_pid().to_string())
-        .arg(folder);
-    command
-        .args(&job.command)
-        .stdin(Stdio::from(theirs))
-        .process_group(0);
-    for (name, value) in &job.env {
-        match value {
-            Some(value) => command.env(name, value),
-            None => command.env_remove(name),
-        };
-    }
-    let mut guards = watch::guards();
-    let mut guard = match command.spawn() {
-        Ok(guard) => guard,
-        Err(error) => {
-            cgroup.inspect(Cgroup::remove);
-            return Err(error).context("start the guard process");
-        }
-    };
-    let pid = Pid::from_child(&guard);
-    match pidfd_open(pid, PidfdFlags::empty()) {
-        Ok(pidfd) => {
-            guards.push(pid.as_raw_pid());
-            Ok(Watch {
-                shared: Arc::clone(shared),
-                guard,
-                pidfd,
-                cgroup,
-                child: None,
-            })
-        }
-        Err(error) => {
-            // Not started yet: the guard waits for our first word.
-            let _ = guard.kill();
-            let _ = guard.wait();
-            cgroup.inspect(Cgroup::remove);
-            Err(error).context("watch the guard by pidfd (Linux 5.3 or newer)")
-        }
+        self.shared.let_go();
     }
 }

@@ -79,11 +79,18 @@ impl Plan {
         }
     }
 
-    /// Takes the deadline of a renewed lease, unless the old one is over.
-    pub(super) fn extend(&mut self, lease: Deadline) {
+    /// Takes the deadline of a renewed lease, unless the old one is known to be over. Answers whether it did.
+    pub(super) fn extend(&mut self, lease: Deadline) -> bool {
         if !self.over {
             self.lease = lease;
         }
+        !self.over
+    }
+
+    /// Whether the lease is over, now or since an earlier look.
+    pub(super) fn is_over(&mut self, now: BootTime) -> bool {
+        self.over |= now >= self.lease.stop_at || now >= self.lease.kill_at;
+        self.over
     }
 
     /// Stop now, kill at `kill_at` or when the lease says so, whichever is first. A second request can only hasten it.
@@ -104,8 +111,7 @@ impl Plan {
     }
 
     pub(super) fn next(&mut self, now: BootTime) -> Step {
-        self.over |= now >= self.lease.stop_at || now >= self.lease.kill_at;
-        let why = match (self.asked, self.over) {
+        let why = match (self.asked, self.is_over(now)) {
             (Some((reason, _)), _) => Some(Cause::Stop(reason)),
             (None, true) => Some(Cause::Deadline),
             (None, false) => None,
@@ -161,7 +167,7 @@ mod tests {
         // H1, INV-33
         let mut plan = Plan::new(LEASE);
         assert_eq!(plan.next(at(9)), Step::Term);
-        plan.extend(lease(14, 16));
+        assert!(!plan.extend(lease(14, 16)));
         assert_eq!(plan.next(at(11)), Step::Kill(Cause::Deadline));
     }
 

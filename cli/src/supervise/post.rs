@@ -9,9 +9,8 @@ use std::os::unix::net::UnixStream;
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, getpgid, getpid, getppid, pidfd_open, set_child_subreaper};
-use rustix::time::Timespec;
 
-use super::alarm::Alarm;
+use super::alarm::{Alarm, is_ready};
 use super::message::Channel;
 use super::signals;
 use super::terminal::Terminal;
@@ -69,13 +68,6 @@ impl Post {
     }
 
     pub(super) fn supervisor_is_dead(&self) -> bool {
-        let mut fds = [PollFd::new(&self.supervisor, PollFlags::IN)];
-        poll(
-            &mut fds,
-            Some(&Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            }),
-        ) != Ok(0)
+        is_ready(&self.supervisor)
     }
 }

@@ -6,6 +6,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs;
+use std::path::Path;
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
@@ -70,34 +71,65 @@ fn parse(stat: &str) -> Option<Process> {
     })
 }
 
-fn everybody() -> Vec<Process> {
-    let Ok(folder) = fs::read_dir("/proc") else {
-        return Vec::new();
-    };
-    folder
-        .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
-        .filter_map(Process::read)
-        .collect()
-}
-
 /// All that descend from `root`, zombies included, without `spared` and what descends from those.
 pub(super) fn descendants(root: i32, spared: &[i32]) -> Vec<Process> {
-    let mut children: HashMap<i32, Vec<Process>> = HashMap::new();
-    for process in everybody() {
-        children.entry(process.parent).or_default().push(process);
+    // The kernel's own lists of children cost by the size of the tree, a look at everybody by that of the machine.
+    if Path::new("/proc/thread-self/children").exists() {
+        below(root, spared, |parent| {
+            children(parent)
+                .into_iter()
+                .filter_map(Process::read)
+                .collect()
+        })
+    } else {
+        let mut families: HashMap<i32, Vec<Process>> = HashMap::new();
+        for process in numbers("/proc").filter_map(Process::read) {
+            families.entry(process.parent).or_default().push(process);
+        }
+        below(root, spared, |parent| {
+            families.remove(&parent).unwrap_or_default()
+        })
     }
-    let mut found = children.remove(&root).unwrap_or_default();
-    found.retain(|process| !spared.contains(&process.pid));
-    let mut next = 0;
-    while next < found.len() {
-        let born = children.remove(&found[next].pid).unwrap_or_default();
+}
+
+fn below(root: i32, spared: &[i32], mut born: impl FnMut(i32) -> Vec<Process>) -> Vec<Process> {
+    let mut seen: HashSet<i32> = spared.iter().copied().chain([root]).collect();
+    let mut found: Vec<Process> = Vec::new();
+    let mut add = |parent: i32, found: &mut Vec<Process>| {
         found.extend(
-            born.into_iter()
-                .filter(|process| !spared.contains(&process.pid)),
+            born(parent)
+                .into_iter()
+                .filter(|child| seen.insert(child.pid)),
         );
+    };
+    add(root, &mut found);
+    let mut next = 0;
+    while let Some(process) = found.get(next) {
+        // The dead have no children any more.
+        if !process.is_dead() {
+            add(process.pid, &mut found);
+        }
         next += 1;
     }
     found
+}
+
+/// The children of all threads of a process.
+fn children(pid: i32) -> Vec<i32> {
+    let tasks = format!("/proc/{pid}/task");
+    let lists = numbers(&tasks).map(|task| fs::read_to_string(format!("{tasks}/{task}/children")));
+    let parse = |list: String| -> Vec<i32> {
+        list.split_ascii_whitespace()
+            .filter_map(|pid| pid.parse().ok())
+            .collect()
+    };
+    lists.flatten().flat_map(parse).collect()
+}
+
+/// The entries of a folder of /proc whose names are numbers.
+fn numbers(folder: &str) -> impl Iterator<Item = i32> {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
 /// One pass: stops everybody first, so that nobody can fork away, then kills them. Answers how many it found alive.
@@ -165,12 +197,35 @@ mod tests {
     }
 
     #[test]
-    fn we_are_among_everybody() {
-        let me = i32::try_from(std::process::id()).expect("a pid fits");
+    fn the_kernels_lists_and_a_look_at_everybody_agree() {
+        let mut child = std::process::Command::new("sh")
+            .args(["-c", "sleep 60 & sleep 60 & read nothing"])
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("sh");
+        let me = i32::try_from(std::process::id()).expect("a pid");
+        let shell = i32::try_from(child.id()).expect("a pid");
+        let everybody: Vec<Process> = numbers("/proc").filter_map(Process::read).collect();
         assert!(
-            everybody()
+            everybody
                 .iter()
-                .any(|process| process.pid == me && !process.is_dead())
+                .any(|process| process.pid == shell && process.parent == me)
         );
+        assert!(
+            descendants(me, &[])
+                .iter()
+                .any(|process| process.pid == shell)
+        );
+        assert!(
+            descendants(me, &[shell])
+                .iter()
+                .all(|process| process.parent != shell)
+        );
+        while descendants(shell, &[]).len() < 2 {
+            std::thread::yield_now();
+        }
+        assert_eq!(strike(shell, &[]), 2);
+        child.kill().expect("our child");
+        child.wait().expect("our child");
     }
 }

@@ -4,24 +4,26 @@
 //! The one rule: the end is only told after the tree was found empty. If the guard is killed its processes fall to us, as
 //! we are a reaper too; if it is stopped, we kill at `kill_at` what it should have killed.
 
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
-use std::process::Child;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpgrp, getpid, pidfd_send_signal, waitid,
-    waitpid,
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions, getpgrp, getpid, pidfd_open,
+    pidfd_send_signal, waitid, waitpid,
 };
-use tokio::sync::watch;
 
-use super::alarm::{Alarm, now};
+use super::alarm::{is_ready, now};
 use super::cgroup::Cgroup;
-use super::message::{Channel, FromGuard, Received, ToGuard};
-use super::plan::Plan;
+use super::message::{FromGuard, Received, ToGuard};
+use super::shared::{Shared, State};
 use super::terminal::Terminal;
-use super::{Cause, Deadline, Exit, GIVE_UP_AFTER, Status, tree};
+use super::{Cause, Deadline, Exit, GIVE_UP_AFTER, GUARD, Job, SELF, Status, tree};
 
 /// How long after `kill_at` a guard may still report by itself. The tree is being killed meanwhile all the same.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -30,70 +32,38 @@ const PATIENCE: Duration = Duration::from_millis(100);
 static GUARDS: Mutex<Vec<i32>> = Mutex::new(Vec::new());
 
 /// Held over every spawn of a guard and every strike, so that no newborn guard is taken for an orphan.
-pub(super) fn guards() -> MutexGuard<'static, Vec<i32>> {
+fn guards() -> MutexGuard<'static, Vec<i32>> {
     GUARDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-#[derive(Clone, Debug)]
-pub(super) enum State {
-    Starting,
-    Running { pid: i32 },
-    Failed { error: String },
-    Ended(Exit),
-}
-
-/// What the thread shares with the callers.
-pub(super) struct Shared {
-    pub(super) channel: Channel,
-    plan: Mutex<Plan>,
-    alarm: Alarm,
-    pub(super) state: watch::Sender<State>,
-}
-
-impl Shared {
-    pub(super) fn new(channel: Channel, deadline: Deadline) -> std::io::Result<Shared> {
-        let (state, _) = watch::channel(State::Starting);
-        Ok(Shared {
-            channel,
-            plan: Mutex::new(Plan::new(deadline)),
-            alarm: Alarm::new()?,
-            state,
-        })
-    }
-
-    /// Changes the plan and tells the guard, as one step, so that both see changes in the same order.
-    pub(super) fn change(&self, message: &ToGuard, change: impl FnOnce(&mut Plan)) {
-        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        // If the guard cannot be told it is dead or stopped; both are the thread's business.
-        let _ = self.channel.send(message, None);
-        change(&mut plan);
-        let _ = self.alarm.set(plan.kill_at());
-    }
-
-    /// Sets the alarm. True: the time to kill has come.
-    fn is_overdue(&self) -> bool {
-        let plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        now() >= plan.kill_at() || self.alarm.set(plan.kill_at()).is_err()
-    }
-
-    /// Why the tree is killed at `kill_at`.
-    fn cause(&self) -> Cause {
-        let mut plan = self.plan.lock().unwrap_or_else(PoisonError::into_inner);
-        plan.next(now());
-        plan.stopping().unwrap_or(Cause::Deadline)
-    }
-}
-
 pub(super) struct Watch {
-    pub(super) shared: Arc<Shared>,
-    pub(super) guard: Child,
-    pub(super) pidfd: OwnedFd,
-    pub(super) cgroup: Option<Cgroup>,
+    shared: Arc<Shared>,
+    guard: Child,
+    pidfd: OwnedFd,
+    cgroup: Option<Cgroup>,
     /// The child's pid once the guard told it, to recognise its status should it fall to us.
-    pub(super) child: Option<Pid>,
+    child: Option<Pid>,
 }
 
 impl Watch {
+    /// Starts the guard, which starts nothing before it hears from us.
+    pub(super) fn start(job: &Job, theirs: OwnedFd, shared: Arc<Shared>) -> Result<Watch> {
+        let cgroup = if job.cgroup { Cgroup::create() } else { None };
+        let spawned = spawn(job, theirs, cgroup.as_ref());
+        if let (Err(_), Some(cgroup)) = (&spawned, &cgroup) {
+            cgroup.remove();
+        }
+        let (guard, pidfd) = spawned?;
+        let child = None;
+        Ok(Watch {
+            shared,
+            guard,
+            pidfd,
+            cgroup,
+            child,
+        })
+    }
+
     /// Sends the start and stays until the end was told.
     pub(super) fn run(mut self, deadline: Deadline) {
         let terminal = Terminal::open(getpgrp());
@@ -156,12 +126,14 @@ impl Watch {
     fn overdue(&mut self) -> End {
         let cause = self.shared.cause();
         let patience_ends = now().plus(PATIENCE);
+        let mut pause = Duration::from_millis(2);
         while now() < patience_ends {
             if let Some(end) = self.listen() {
                 return end;
             }
             self.strike(self.guard_pid());
-            std::thread::sleep(Duration::from_millis(5));
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(Duration::from_millis(20));
         }
         End::Ours(cause)
     }
@@ -238,14 +210,7 @@ impl Watch {
     }
 
     fn guard_is_dead(&self) -> bool {
-        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        poll(
-            &mut fds,
-            Some(&rustix::time::Timespec {
-                tv_sec: 0,
-                tv_nsec: 0,
-            }),
-        ) != Ok(0)
+        is_ready(&self.pidfd)
     }
 
     /// Ends the guard, which has nothing more to say, and reaps it.
@@ -266,6 +231,40 @@ impl Watch {
         // An error is an early wake.
         let _ = poll(&mut fds, None);
         self.shared.alarm.clear();
+    }
+}
+
+fn spawn(job: &Job, theirs: OwnedFd, cgroup: Option<&Cgroup>) -> Result<(Child, OwnedFd)> {
+    let folder = cgroup.map_or(OsString::new(), |group| group.folder().into());
+    let mut command = Command::new(SELF);
+    command
+        .arg0("leasehold")
+        .arg(GUARD)
+        .arg(getpid().as_raw_pid().to_string())
+        .arg(folder);
+    command
+        .args(&job.command)
+        .stdin(Stdio::from(theirs))
+        .process_group(0);
+    for (name, value) in &job.env {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let mut guards = guards();
+    let mut guard = command.spawn().context("start the guard process")?;
+    let pid = Pid::from_child(&guard);
+    match pidfd_open(pid, PidfdFlags::empty()) {
+        Ok(pidfd) => {
+            guards.push(pid.as_raw_pid());
+            Ok((guard, pidfd))
+        }
+        Err(error) => {
+            let _ = guard.kill();
+            let _ = guard.wait();
+            Err(error).context("watch the guard by pidfd (Linux 5.3 or newer)")
+        }
     }
 }
 
