@@ -44,7 +44,7 @@ impl Table {
 
     /// Does one thing in one step and appends what happened to `events`. A stamp from the past counts as now.
     pub fn apply(&mut self, op: Op, stamp: Stamp, events: &mut Vec<Event>) -> Outcome {
-        let stamp = self.advance(stamp);
+        let stamp = self.at(stamp);
         let step = &mut Step {
             table: self,
             events,
@@ -54,9 +54,22 @@ impl Table {
         }
     }
 
-    /// The latest time at which anything was evaluated; the clock of a store that restores goes on from here.
+    /// The time of this table; the clock of a store that restores it goes on from here.
     pub fn now(&self) -> StoreTime {
         self.marks.now
+    }
+
+    /// Lets time pass, so that a snapshot tells how late it is. Time never goes back.
+    pub fn advance(&mut self, now: StoreTime) {
+        self.marks.now = self.marks.now.max(now);
+    }
+
+    fn at(&mut self, stamp: Stamp) -> Stamp {
+        self.advance(stamp.now);
+        Stamp {
+            now: self.marks.now,
+            ..stamp
+        }
     }
 
     /// The lease as it is at `now`. `None`: never heard of, or forgotten.
@@ -122,7 +135,7 @@ impl Table {
     /// The floor rises to the largest token that is forgotten, so tokens still grow (T5, FB-12). Fences stay: they are
     /// what refuses the old tokens (F3).
     pub fn collect(&mut self, stamp: Stamp, age: Duration) -> usize {
-        let Stamp { now, wall } = self.advance(stamp);
+        let Stamp { now, wall } = self.at(stamp);
         let before = self.len();
         let floor = &mut self.marks.floor;
         self.leases.retain(|_, record| {
@@ -140,14 +153,6 @@ impl Table {
             self.entries.shrink_to_fit();
         }
         before - self.len()
-    }
-
-    fn advance(&mut self, stamp: Stamp) -> Stamp {
-        self.marks.now = self.marks.now.max(stamp.now);
-        Stamp {
-            now: self.marks.now,
-            ..stamp
-        }
     }
 }
 
