@@ -78,12 +78,9 @@ pub enum Keep {
 /// Does one thing to the rows, at the time of `stamp`.
 pub fn apply<R: Rows>(rows: &mut R, op: Op, stamp: Stamp) -> Result<Outcome, R::Error> {
     match op {
-        Op::Lease { name, command } => match command {
-            Command::Quarantine { above } if most_above(stamp) < above.get() => {
-                Ok(Outcome::NotBumped(too_large(above, stamp)))
-            }
-            command => command_lease(rows, name, command, stamp).map(Outcome::Lease),
-        },
+        Op::Lease { name, command } => {
+            command_lease(rows, name, command, stamp).map(Outcome::Lease)
+        }
         Op::Put { key, value, proof } => {
             let pair = Pair {
                 value,
@@ -189,16 +186,15 @@ fn raise<R: Rows>(
     stamp: Stamp,
 ) -> Result<Outcome, R::Error> {
     let Proof { lease, token } = shown;
-    let newest = rows.with_lease(&lease, |record| (record.token, Keep::Same))?;
-    let result = match newest.filter(|newest| token <= *newest) {
-        None => Err(Refusal::NeverIssued { token }),
-        Some(newest) => {
-            let fence = rows.fence(resource)?.unwrap_or(Fence {
-                lease: lease.clone(),
-                highest: newest,
-            });
-            fence.raised(&lease, token)
+    let issued = rows.with_lease(&lease, |record| (record.token, Keep::Same))?;
+    let result = match (rows.fence(resource)?, issued) {
+        (Some(fence), issued) => fence.raised(&lease, token, issued),
+        (None, Some(highest)) => Fence {
+            lease: lease.clone(),
+            highest,
         }
+        .raised(&lease, token, issued),
+        (None, None) => Err(Refusal::NeverIssued { token }),
     };
     match result {
         Ok(fence) => {
@@ -275,23 +271,17 @@ fn may_not_bump<R: Rows>(
         let (wall, newest) = (stamp.wall, happened);
         return Ok(Some(NotBumped::ClockBehind { wall, newest }));
     }
-    if most_above(stamp) < above.get() {
-        return Ok(Some(too_large(above, stamp)));
+    let most = stamp.wall.as_millis() + NotBumped::AHEAD;
+    if most < above.get() {
+        return Ok(Some(NotBumped::TooLarge { above, most }));
     }
     let mut newest = rows.floor()?;
     for name in rows.lease_names()? {
-        newest = newest.max(rows.lease(&name)?.and_then(|record| record.token));
+        // A name whose tokens have run out is out of danger: it is never granted again.
+        let token = rows.lease(&name)?.and_then(|record| record.token);
+        newest = newest.max(token.filter(|token| *token < Token::MAX));
     }
     Ok(newest
         .filter(|newest| above <= *newest)
         .map(|newest| NotBumped::TooSmall { above, newest }))
-}
-
-fn too_large(above: Token, stamp: Stamp) -> NotBumped {
-    let most = most_above(stamp);
-    NotBumped::TooLarge { above, most }
-}
-
-fn most_above(stamp: Stamp) -> u64 {
-    stamp.wall.as_millis() + NotBumped::AHEAD
 }

@@ -26,7 +26,8 @@ pub enum Command {
     /// The store's past is in doubt (a restore, a failover): nobody holds for one ttl, and the next token is larger
     /// than both `above` and the stored one (T6).
     Quarantine {
-        /// A number no smaller than any token that may have been issued and forgotten.
+        /// A number no smaller than any token that may have been issued and forgotten. It is not judged, as that of
+        /// [`crate::Op::Bump`] is: a number that is too large leaves no tokens.
         above: Token,
     },
 }

@@ -88,9 +88,18 @@ impl Fence {
         Ok(())
     }
 
-    /// The fence after [`Self::raise`] with a token that the store itself knows, however far it jumped.
-    pub(crate) fn raised(self, lease: &LeaseName, token: Token) -> Result<Self, Refusal> {
+    /// The fence after [`Self::raise`], if the store itself keeps it: `issued` is the lease's largest token, so however
+    /// far one jumped, it is known to be true or not (T10).
+    pub(crate) fn raised(
+        self,
+        lease: &LeaseName,
+        token: Token,
+        issued: Option<Token>,
+    ) -> Result<Self, Refusal> {
         self.compare(lease, token)?;
+        if Some(token) > issued {
+            return Err(Refusal::NeverIssued { token });
+        }
         Ok(Self {
             highest: token,
             ..self

@@ -17,8 +17,8 @@ use core::{cmp::max, time::Duration};
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    Acquire, Answer, Command, Grant, Held, Holder, Info, LockDelay, Lost, Release, Renew, RenewId,
-    RequestId, Session, StoreTime, Token, Ttl,
+    Acquire, Answer, Command, Fence, Grant, Held, Holder, Info, LockDelay, Lost, Release, Renew,
+    RenewId, RequestId, Session, StoreTime, Token, Ttl,
 };
 
 /// What a store keeps of one lease. It stays when the lease ends, so that tokens only grow (L8, T1).
@@ -308,7 +308,13 @@ impl Record {
 
     /// Whether nobody needs this record any more: free for [`Record::KEPT`] (A21). Whoever deletes it raises the floor
     /// to its token in the same step (L8, T5).
+    ///
+    /// A token beyond any unix time is a mistake with one name. Its record stays, so that the floor does not make it a
+    /// mistake with every name.
     pub fn collectable(&self, now: StoreTime) -> bool {
-        self.at(now) == State::Free && now.since(self.free_from()) >= Self::KEPT
+        let plausible = self
+            .token
+            .is_none_or(|token| token.get() <= Fence::MAX_JUMP);
+        plausible && self.at(now) == State::Free && now.since(self.free_from()) >= Self::KEPT
     }
 }

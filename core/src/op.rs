@@ -76,7 +76,7 @@ pub enum Outcome {
     Refused(Refusal),
     /// Of the ledger's operations.
     Ledger(Verdict),
-    /// Of [`Op::Bump`] and [`Command::Quarantine`]: the number would not do; nothing was changed.
+    /// Of [`Op::Bump`]: the number would not do; nothing was changed.
     NotBumped(NotBumped),
 }
 

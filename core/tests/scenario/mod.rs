@@ -52,7 +52,6 @@ impl World {
             "status" | "list" | "get" | "fence" | "floor" | "events" => self.look(&mut line)?,
             "collect" => vec![self.collect(&mut line)?],
             "restart" => self.restart()?,
-            "given-floor" => self.given_floor(&line)?,
             _ => {
                 let op = self.op(&mut line)?;
                 let lease = match &op {
@@ -168,21 +167,6 @@ impl World {
         }
         self.now = table.now();
         self.table = table;
-        Ok(Vec::new())
-    }
-
-    /// An empty table with this floor. It is made from the bytes of a snapshot: no operation leads there in 500 years.
-    fn given_floor(&mut self, line: &Line) -> Answer {
-        let floor: Token = parse(&line.object)?;
-        let mut bytes = vec![1, 0, 1];
-        let mut rest = floor.get();
-        while rest >= 0x80 {
-            bytes.push(rest as u8 | 0x80);
-            rest >>= 7;
-        }
-        bytes.push(rest as u8);
-        bytes.extend([0; 6]);
-        self.table = Table::restore(&bytes).map_err(|error| error.to_string())?;
         Ok(Vec::new())
     }
 

@@ -134,7 +134,7 @@ fn span(duration: Duration) -> String {
     ];
     match units
         .into_iter()
-        .find(|(unit, _)| millis > 0 && millis % unit == 0)
+        .find(|(unit, _)| millis > 0 && millis.is_multiple_of(*unit))
     {
         Some((unit, name)) => format!("{}{name}", millis / unit),
         None if millis == 0 => "0s".into(),

@@ -4,23 +4,19 @@
 //! the store lives and dies with its process.
 
 use std::{
-    collections::{BTreeMap, VecDeque},
-    convert::Infallible,
+    collections::VecDeque,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use async_trait::async_trait;
 use leasehold_core::{
-    Entry, Event, Fence, Key, LeaseName, Op, Outcome, Pair, Record, Resource, Rows, Stamp, State,
-    Status, StoreTime, Token, Ttl, WallTime, Work, apply,
+    Entry, Fence, Key, LeaseName, Op, Outcome, Pair, Resource, Stamp, Status, StoreTime, Table,
+    Ttl, Work,
 };
 use tokio::sync::watch;
 
-use super::{
-    Changes, FREE_BEFORE_FORGOTTEN, Finding, HISTORY_KEPT, LEDGER_KEPT, Level, Profile, Recorded,
-    Store, StoreError, bump, frees,
-};
+use super::{Changes, Finding, HISTORY_KEPT, Level, Profile, Recorded, Store, StoreError, frees};
 use crate::clock::{BootClock, Clock};
 
 /// A store in the memory of one process. Clones of its `Arc` share it.
@@ -28,7 +24,7 @@ use crate::clock::{BootClock, Clock};
 pub struct MemoryStore {
     profile: Profile,
     clock: Arc<dyn Clock>,
-    tables: Mutex<Tables>,
+    inner: Mutex<Inner>,
     changes: watch::Sender<u64>,
 }
 
@@ -57,13 +53,13 @@ impl MemoryStore {
                 history: true,
             },
             clock,
-            tables: Mutex::default(),
+            inner: Mutex::default(),
             changes: watch::Sender::default(),
         })
     }
 
-    fn tables(&self) -> MutexGuard<'_, Tables> {
-        self.tables.lock().unwrap_or_else(PoisonError::into_inner)
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn stamp(&self) -> Stamp {
@@ -81,13 +77,10 @@ impl Store for MemoryStore {
     }
 
     async fn apply(&self, op: Op) -> Result<Outcome, StoreError> {
-        let mut tables = self.tables();
+        let mut inner = self.inner();
         let stamp = self.stamp();
-        if let Op::Bump { above } = op {
-            bump::check(above, tables.newest(), tables.last_event(), stamp.wall)?;
-        }
-        let Ok(outcome) = apply(&mut *tables, op, stamp);
-        drop(tables);
+        let outcome = inner.apply(op, stamp);
+        drop(inner);
         if frees(&outcome) {
             self.changes.send_modify(|count| *count += 1);
         }
@@ -95,35 +88,25 @@ impl Store for MemoryStore {
     }
 
     async fn status(&self, name: &LeaseName) -> Result<Option<Status>, StoreError> {
-        let tables = self.tables();
-        let now = self.stamp().now;
-        let record = tables.leases.get(name);
-        Ok(record.map(|record| Status::of(name.clone(), record, now)))
+        let inner = self.inner();
+        Ok(inner.table.status(name, self.stamp().now))
     }
 
     async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<Status>, StoreError> {
-        let tables = self.tables();
-        let now = self.stamp().now;
-        let wanted = tables
-            .leases
-            .iter()
-            .filter(|(name, _)| name.as_str().starts_with(prefix));
-        Ok(wanted
-            .take(limit)
-            .map(|(name, record)| Status::of(name.clone(), record, now))
-            .collect())
+        let inner = self.inner();
+        Ok(inner.table.list(prefix, limit, self.stamp().now))
     }
 
     async fn pair(&self, key: &Key) -> Result<Option<Pair>, StoreError> {
-        Ok(self.tables().pairs.get(key).cloned())
+        Ok(self.inner().table.pair(key).cloned())
     }
 
     async fn fence(&self, resource: &Resource) -> Result<Option<Fence>, StoreError> {
-        Ok(self.tables().fences.get(resource).cloned())
+        Ok(self.inner().table.fence(resource).cloned())
     }
 
     async fn entry(&self, work: &Work) -> Result<Option<Entry>, StoreError> {
-        Ok(self.tables().ledger.get(work).cloned())
+        Ok(self.inner().table.entry(work).cloned())
     }
 
     async fn history(
@@ -132,8 +115,8 @@ impl Store for MemoryStore {
         after: u64,
         limit: usize,
     ) -> Result<Vec<Recorded>, StoreError> {
-        let tables = self.tables();
-        let wanted = tables.events.iter().filter(|recorded| {
+        let inner = self.inner();
+        let wanted = inner.history.iter().filter(|recorded| {
             recorded.number > after && name.is_none_or(|name| *name == recorded.event.lease)
         });
         Ok(wanted.take(limit).cloned().collect())
@@ -144,9 +127,9 @@ impl Store for MemoryStore {
     }
 
     async fn collect(&self) -> Result<u64, StoreError> {
-        let mut tables = self.tables();
+        let mut inner = self.inner();
         let stamp = self.stamp();
-        Ok(tables.collect(stamp))
+        Ok(inner.table.collect(stamp, Entry::KEPT) as u64)
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
@@ -160,181 +143,28 @@ impl Store for MemoryStore {
     }
 }
 
+/// The rows and what happened to them.
 #[derive(Debug, Default)]
-struct Tables {
-    leases: BTreeMap<LeaseName, Record>,
-    floor: Option<Token>,
-    pairs: BTreeMap<Key, Pair>,
-    fences: BTreeMap<Resource, Fence>,
-    ledger: BTreeMap<Work, Entry>,
-    kept_from: WallTime,
-    events: VecDeque<Recorded>,
+struct Inner {
+    table: Table,
+    history: VecDeque<Recorded>,
     events_ever: u64,
 }
 
-impl Tables {
-    /// The largest token of any lease, and of those that were forgotten. A lease that has no token left does not count.
-    fn newest(&self) -> Option<Token> {
-        let tokens = self.leases.values().map(|record| record.token);
-        let tokens = tokens.chain([self.floor]).flatten();
-        tokens.filter(|token| *token < Token::MAX).max()
-    }
-
-    fn last_event(&self) -> Option<WallTime> {
-        self.events.back().map(|recorded| recorded.event.at)
-    }
-
-    fn collect(&mut self, stamp: Stamp) -> u64 {
-        let before = self.leases.len() + self.ledger.len();
-        let floor = &mut self.floor;
-        self.leases.retain(|_, record| {
-            let gone = record.at(stamp.now) == State::Free
-                && stamp.now.since(record.free_from()) >= FREE_BEFORE_FORGOTTEN
-                && record
-                    .token
-                    .is_none_or(|token| bump::may_be_floor(token, stamp.wall));
-            if gone {
-                *floor = (*floor).max(record.token);
+impl Inner {
+    fn apply(&mut self, op: Op, stamp: Stamp) -> Outcome {
+        let mut events = Vec::new();
+        let outcome = self.table.apply(op, stamp, &mut events);
+        for event in events {
+            self.events_ever += 1;
+            if self.history.len() as u64 >= HISTORY_KEPT {
+                self.history.pop_front();
             }
-            !gone
-        });
-        self.kept_from = self.kept_from.max(stamp.wall.minus(LEDGER_KEPT));
-        let kept_from = self.kept_from;
-        self.ledger.retain(|_, entry| entry.begun >= kept_from);
-        (before - self.leases.len() - self.ledger.len()) as u64
-    }
-}
-
-impl Rows for Tables {
-    type Error = Infallible;
-
-    fn lease(&mut self, name: &LeaseName) -> Result<Option<Record>, Infallible> {
-        Ok(self.leases.get(name).cloned())
-    }
-
-    fn set_lease(&mut self, name: &LeaseName, record: Record) -> Result<(), Infallible> {
-        self.leases.insert(name.clone(), record);
-        Ok(())
-    }
-
-    fn lease_names(&mut self) -> Result<Vec<LeaseName>, Infallible> {
-        Ok(self.leases.keys().cloned().collect())
-    }
-
-    fn floor(&mut self) -> Result<Option<Token>, Infallible> {
-        Ok(self.floor)
-    }
-
-    fn set_floor(&mut self, floor: Token) -> Result<(), Infallible> {
-        self.floor = Some(floor);
-        Ok(())
-    }
-
-    fn pair(&mut self, key: &Key) -> Result<Option<Pair>, Infallible> {
-        Ok(self.pairs.get(key).cloned())
-    }
-
-    fn set_pair(&mut self, key: &Key, pair: Option<Pair>) -> Result<(), Infallible> {
-        match pair {
-            Some(pair) => self.pairs.insert(key.clone(), pair),
-            None => self.pairs.remove(key),
-        };
-        Ok(())
-    }
-
-    fn fence(&mut self, resource: &Resource) -> Result<Option<Fence>, Infallible> {
-        Ok(self.fences.get(resource).cloned())
-    }
-
-    fn set_fence(&mut self, resource: &Resource, fence: Fence) -> Result<(), Infallible> {
-        self.fences.insert(resource.clone(), fence);
-        Ok(())
-    }
-
-    fn entry(&mut self, work: &Work) -> Result<Option<Entry>, Infallible> {
-        Ok(self.ledger.get(work).cloned())
-    }
-
-    fn set_entry(&mut self, work: &Work, entry: Option<Entry>) -> Result<(), Infallible> {
-        match entry {
-            Some(entry) => self.ledger.insert(work.clone(), entry),
-            None => self.ledger.remove(work),
-        };
-        Ok(())
-    }
-
-    fn kept_from(&mut self) -> Result<WallTime, Infallible> {
-        Ok(self.kept_from)
-    }
-
-    fn newest_event(&mut self) -> Result<WallTime, Infallible> {
-        Ok(self.last_event().unwrap_or_default())
-    }
-
-    fn event(&mut self, event: Event) -> Result<(), Infallible> {
-        self.events_ever += 1;
-        if self.events.len() as u64 >= HISTORY_KEPT {
-            self.events.pop_front();
+            self.history.push_back(Recorded {
+                number: self.events_ever,
+                event,
+            });
         }
-        self.events.push_back(Recorded {
-            number: self.events_ever,
-            event,
-        });
-        Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use leasehold_core::BootTime;
-
-    use super::{super::contract, *};
-
-    /// A clock that stands still until it is moved.
-    #[derive(Debug, Default)]
-    struct HandClock(AtomicU64);
-
-    impl HandClock {
-        fn advance(&self, by: Duration) {
-            self.0.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
-        }
-    }
-
-    impl Clock for HandClock {
-        fn now(&self) -> BootTime {
-            BootTime::from_nanos(self.0.load(Ordering::Relaxed))
-        }
-
-        fn wall(&self) -> WallTime {
-            WallTime::from_nanos(1_796_000_000_000_000_000 + self.0.load(Ordering::Relaxed))
-        }
-    }
-
-    #[tokio::test]
-    async fn it_keeps_the_contract() {
-        let clock = Arc::new(HandClock::default());
-        let store = MemoryStore::with_clock(clock.clone());
-        let advance = |by| clock.advance(by);
-        let report = contract::all(&*store, contract::Time::Virtual(&advance)).await;
-        assert_eq!(report.skipped, []);
-    }
-
-    #[tokio::test]
-    async fn the_history_is_bounded() {
-        let mut tables = Tables::default();
-        for number in 0..HISTORY_KEPT + 10 {
-            let event = Event {
-                at: WallTime::from_nanos(number),
-                lease: LeaseName::new("a").unwrap(),
-                what: leasehold_core::What::Forced {
-                    token: Token::FIRST,
-                },
-            };
-            let Ok(()) = tables.event(event);
-        }
-        assert_eq!(tables.events.len() as u64, HISTORY_KEPT);
-        assert_eq!(tables.events[0].number, 11);
+        outcome
     }
 }

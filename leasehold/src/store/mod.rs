@@ -10,7 +10,6 @@
 //!   sent again; a caller that gives up sends a release (L9, L14).
 //! - A caller may drop the future of a call at any moment; that is `Unknown` to it.
 
-mod bump;
 pub mod contract;
 pub mod memory;
 mod url;
@@ -27,9 +26,9 @@ use tokio::sync::watch;
 pub use url::connect;
 
 /// How long a lease must have been free before its record is forgotten (A21): longer than any retry of its last holder.
-pub const FREE_BEFORE_FORGOTTEN: Duration = Duration::from_secs(24 * 60 * 60);
+pub const FREE_BEFORE_FORGOTTEN: Duration = leasehold_core::Record::KEPT;
 /// How long the ledger remembers (I9): longer than a year, so that yearly work is found again.
-pub const LEDGER_KEPT: Duration = Duration::from_secs(400 * 24 * 60 * 60);
+pub const LEDGER_KEPT: Duration = leasehold_core::Entry::KEPT;
 /// How many events a history keeps at least; older ones go. About 15 MB, and years of hand-overs on one machine.
 pub const HISTORY_KEPT: u64 = 100_000;
 

@@ -10,6 +10,7 @@ const LEASES: &[&str] = &[
     "renewed",
     "released",
     "bumped",
+    "not bumped",
     "already over",
     "held",
     "quarantined",
@@ -30,13 +31,14 @@ const PAIRS: &[&str] = &[
     "refused: never issued",
     "refused: fenced",
 ];
-const FENCES: &[&str] = &["refused: too far", "refused: other lease"];
+const FENCES: &[&str] = &["refused: other lease"];
 const LEDGER: &[&str] = &[
     "begun",
     "resumed",
     "took over",
     "already done",
     "in progress",
+    "not begun",
     "left unfinished",
     "mismatch",
     "too old",
@@ -81,7 +83,7 @@ fn of_refusal(refusal: &Refusal) -> &'static str {
         Refusal::Expired { .. } => "refused: expired",
         Refusal::Released { .. } => "refused: released",
         Refusal::NeverIssued { .. } => "refused: never issued",
-        // A store compares with the lease itself; only a receiver of its own has a fence to raise first.
+        // A store compares with the lease itself; only a receiver of its own has a fence to raise and to doubt.
         Refusal::NotRaised { .. } => "refused: not raised",
         Refusal::TooFar { .. } => "refused: too far",
         Refusal::Fenced { .. } => "refused: fenced",
@@ -96,6 +98,7 @@ fn of_ledger(verdict: &Verdict) -> &'static str {
         Verdict::TookOver { .. } => "took over",
         Verdict::AlreadyDone(_) => "already done",
         Verdict::InProgress => "in progress",
+        Verdict::NotBegun => "not begun",
         Verdict::LeftUnfinished(_) => "left unfinished",
         Verdict::Mismatch => "mismatch",
         Verdict::TooOld { .. } => "too old",

@@ -133,10 +133,7 @@ pub(super) async fn a_raised_fence_never_falls(suite: &Suite<'_>) {
         ),
         (
             raise(&name, Token::MAX),
-            Refusal::TooFar {
-                token: Token::MAX,
-                highest: second,
-            },
+            Refusal::NeverIssued { token: Token::MAX },
         ),
         (
             raise(&other, second),
