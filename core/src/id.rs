@@ -40,6 +40,12 @@ macro_rules! id {
             }
         }
 
+        impl From<NonZeroU128> for $name {
+            fn from(bits: NonZeroU128) -> Self {
+                Self(bits)
+            }
+        }
+
         impl FromStr for $name {
             type Err = Invalid;
 

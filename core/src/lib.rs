@@ -7,6 +7,7 @@
 //! |---|---|
 //! | Is a lease free now, and who may have it? | `lease.rs` |
 //! | How long may a holder go on? | `term.rs`, `timing.rs` |
+//! | What does a holder do, from the first ask to the release? | `hold.rs` |
 //! | Why was a write refused? | `fence.rs` |
 //! | Was this already done? | `ledger.rs` |
 //!
@@ -24,6 +25,7 @@ mod apply;
 mod command;
 mod event;
 mod fence;
+mod hold;
 mod id;
 mod invalid;
 mod lease;
@@ -43,6 +45,7 @@ pub use apply::{Keep, Rows, apply};
 pub use command::{Acquire, Answer, Command, Grant, Held, Lost, Release, Renew};
 pub use event::{Event, What};
 pub use fence::{Fence, Refusal, issued};
+pub use hold::{Action, Blocker, Dice, Failure, GaveUp, Hold, Input, Loss, Plan, Tell, Wait};
 pub use id::{AttemptId, RenewId, RequestId, Session};
 pub use invalid::Invalid;
 pub use lease::{Record, State, Tenure, decide};
