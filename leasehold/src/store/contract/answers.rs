@@ -104,7 +104,6 @@ fn of_ledger(verdict: &Verdict) -> &'static str {
         Verdict::TooOld { .. } => "too old",
         Verdict::Completed => "completed",
         Verdict::Abandoned => "abandoned",
-        Verdict::NotBegun => "not begun",
         Verdict::Refused(_) => "ledger: refused",
     }
 }
