@@ -20,6 +20,7 @@ use crate::{args::Global, exit::Failure};
 /// See the module.
 pub(crate) struct App {
     store: Option<String>,
+    typed: bool,
     /// Whether to print JSON.
     pub(crate) json: bool,
     /// This machine's clock.
@@ -30,6 +31,7 @@ impl App {
     pub(crate) fn new(global: Global) -> Self {
         Self {
             store: global.store,
+            typed: global.typed,
             json: global.json,
             clock: BootClock::new(),
         }
@@ -54,6 +56,11 @@ impl App {
             Some(url) => Ok(without_password(url)),
             None => Ok(format!("sqlite:{}", default_path()?.display())),
         }
+    }
+
+    /// The URL of the store as it was typed with this command; nothing if it comes from elsewhere.
+    pub(crate) fn typed_url(&self) -> Option<&str> {
+        self.store.as_deref().filter(|_| self.typed)
     }
 
     /// Whether nobody said which store.

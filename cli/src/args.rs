@@ -4,7 +4,9 @@
 
 use std::ffi::OsString;
 
-use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
+use clap::{
+    CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind, parser::ValueSource,
+};
 
 use crate::{exit::Failure, parse};
 
@@ -35,6 +37,9 @@ pub(crate) struct Global {
         value_parser = parse::store_url()
     )]
     pub(crate) store: Option<String>,
+    /// Whether it was typed, and not taken from the environment.
+    #[arg(skip)]
+    pub(crate) typed: bool,
     /// Print JSON, one object a line; errors too, on standard error
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
@@ -43,6 +48,8 @@ pub(crate) struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Show the idea with three real processes: one freezes, and its late write is refused
+    Demo(crate::demo::Demo),
     /// Take a lease by hand and print its token and session
     Acquire(crate::acquire::Acquire),
     /// Keep a lease for another ttl
@@ -134,7 +141,11 @@ fn heading(title: &str) -> String {
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Failure> {
     command()
         .try_get_matches_from(args)
-        .and_then(|matches| Cli::from_arg_matches(&matches))
+        .and_then(|matches| {
+            let mut cli = Cli::from_arg_matches(&matches)?;
+            cli.global.typed = matches.value_source("store") == Some(ValueSource::CommandLine);
+            Ok(cli)
+        })
         .map_err(|error| match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 // A reader that has gone away wants no help.

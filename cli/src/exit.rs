@@ -3,7 +3,7 @@
 //! An error is one line on standard error, or with `--json` one object: `{"error": KIND, "code": CODE, "message": TEXT}`
 //! and what else the kind has. Nothing was changed, except where the kind is `unknown`.
 
-use std::process::ExitCode;
+use std::{fmt, process::ExitCode};
 
 use leasehold::{Invalid, Refusal, StoreError};
 use serde_json::{Map, Value, json};
@@ -128,6 +128,14 @@ impl Failure {
         }
     }
 }
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.message.fmt(f)
+    }
+}
+
+impl std::error::Error for Failure {}
 
 /// Says what went wrong, if anything, and ends the process with the right code.
 pub(crate) fn finish(end: Result<Exit, Failure>, json: bool) -> ExitCode {

@@ -9,6 +9,7 @@ mod ask;
 mod check;
 mod completions;
 mod delete;
+mod demo;
 mod doctor;
 mod exit;
 mod get;
@@ -37,7 +38,7 @@ use args::{Cli, Command};
 use exit::{Exit, Failure};
 
 fn main() -> ExitCode {
-    if let Some(code) = supervise::inner_stage() {
+    if let Some(code) = supervise::inner_stage().or_else(demo::inner_stage) {
         return code;
     }
     let json = args::asks_for_json(std::env::args_os());
@@ -57,6 +58,7 @@ fn start(cli: Cli) -> Result<Exit, Failure> {
 
 async fn run(command: Command, app: &App) -> Result<Exit, Failure> {
     match command {
+        Command::Demo(command) => command.run(app).await,
         Command::Acquire(command) => command.run(app).await,
         Command::Renew(command) => command.run(app).await,
         Command::Release(command) => command.run(app).await,
