@@ -12,6 +12,8 @@
 
 pub mod contract;
 pub mod memory;
+#[cfg(target_os = "linux")]
+pub mod sqlite;
 mod url;
 
 use std::{fmt, sync::Arc, time::Duration};

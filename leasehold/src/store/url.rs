@@ -1,5 +1,7 @@
 //! From a URL to a store. A URL that names none is refused with the ones that do.
 
+#[cfg(target_os = "linux")]
+use super::sqlite::SqliteStore;
 use super::{SharedStore, StoreError, memory::MemoryStore};
 
 /// What `sqlite:PATH` and the others are, for errors and help.
@@ -11,6 +13,8 @@ const KNOWN: &str = "memory: or sqlite:PATH";
 pub async fn connect(url: &str) -> Result<SharedStore, StoreError> {
     match url.split_once(':') {
         Some(("memory", "")) => Ok(MemoryStore::new()),
+        #[cfg(target_os = "linux")]
+        Some(("sqlite", path)) => Ok(SqliteStore::open(sqlite_path(url, path)?).await?),
         Some(("memory", _)) => Err(refuse(url, "memory: takes nothing after the colon")),
         Some((
             "postgres" | "postgresql" | "kubernetes" | "etcd" | "raft" | "http" | "https",
@@ -18,6 +22,19 @@ pub async fn connect(url: &str) -> Result<SharedStore, StoreError> {
         )) => Err(refuse(url, "this build has no such store")),
         Some(_) => Err(refuse(url, "there is no such kind of store")),
         None => Err(refuse(url, "a store begins with its kind and a colon")),
+    }
+}
+
+/// `sqlite:relative.db`, `sqlite:/absolute.db` or, as some write it, `sqlite:///absolute.db`.
+#[cfg(target_os = "linux")]
+fn sqlite_path<'a>(url: &str, path: &'a str) -> Result<&'a str, StoreError> {
+    let hosted = path.starts_with("//") && !path.starts_with("///");
+    match path {
+        "" => Err(refuse(url, "a path is missing")),
+        ":memory:" => Err(refuse(url, "for a store in memory write memory:")),
+        _ if hosted => Err(refuse(url, "sqlite: takes a path, not a host")),
+        _ if path.contains('?') => Err(refuse(url, "sqlite: takes no options")),
+        _ => Ok(path),
     }
 }
 

@@ -1,0 +1,121 @@
+//! Which process: its number alone is not enough, since numbers are used again and differ between namespaces.
+
+use std::{fmt, fs, os::unix::fs::MetadataExt};
+
+/// A process of this boot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Process {
+    pub(super) pid: u32,
+    /// When it started, in clock ticks since boot.
+    pub(super) start: u64,
+    /// The inode of its pid namespace: `pid` means nothing in another one.
+    pub(super) namespace: u64,
+}
+
+/// What `/proc` says about a process.
+struct Stat {
+    command: String,
+    state: char,
+    start: u64,
+}
+
+impl Process {
+    /// This process. All zero where `/proc` is missing: nobody will be able to name or evict it.
+    pub(super) fn this() -> Self {
+        let pid = std::process::id();
+        let start = stat(pid).map_or(0, |stat| stat.start);
+        Self {
+            pid,
+            start,
+            namespace: namespace(),
+        }
+    }
+
+    /// Whether it lives and this process can see it.
+    pub(super) fn is_there(&self) -> bool {
+        self.stat().is_some()
+    }
+
+    /// Its number, name and state, for people.
+    pub(super) fn describe(&self) -> String {
+        match self.stat() {
+            Some(Stat { command, state, .. }) => {
+                format!("process {} ({command}), which {}", self.pid, word(state))
+            }
+            None => format!("process {}, which cannot be seen from here", self.pid),
+        }
+    }
+
+    fn stat(&self) -> Option<Stat> {
+        if self.namespace != namespace() {
+            return None;
+        }
+        stat(self.pid).filter(|stat| stat.start == self.start)
+    }
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe())
+    }
+}
+
+fn namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |about| about.ino())
+}
+
+/// The name is in parentheses and may hold any character, so fields are counted from the last one on (proc(5)).
+fn stat(pid: u32) -> Option<Stat> {
+    let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
+    let text = String::from_utf8_lossy(&text);
+    let (head, tail) = text.rsplit_once(") ")?;
+    let (_, command) = head.split_once(" (")?;
+    let mut fields = tail.split_whitespace();
+    let state = fields.next()?.chars().next()?;
+    let start = fields.nth(18)?.parse().ok()?;
+    let command = command.chars().flat_map(char::escape_debug).collect();
+    Some(Stat {
+        command,
+        state,
+        start,
+    })
+}
+
+fn word(state: char) -> &'static str {
+    match state {
+        'T' => "is stopped",
+        't' => "is held by a debugger",
+        'D' => "waits for a disk",
+        'Z' | 'X' => "is dead",
+        _ => "runs",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_more_than_its_number() {
+        let me = Process::this();
+        assert!(me.is_there() && me.start > 0 && me.namespace > 0, "{me:?}");
+        assert!(
+            me.describe().contains(&format!("process {} (", me.pid)),
+            "{me}"
+        );
+        let earlier = Process {
+            start: me.start - 1,
+            ..me
+        };
+        let elsewhere = Process {
+            namespace: me.namespace + 1,
+            ..me
+        };
+        for other in [earlier, elsewhere] {
+            assert!(
+                !other.is_there() && other.describe().contains("cannot be seen"),
+                "{other}"
+            );
+        }
+    }
+}
