@@ -56,10 +56,6 @@ install: setup ## Build the command `leasehold` and put it into cargo's folder o
 fmt: ## Format every file
 	cargo fmt --all
 
-.PHONY: mutants
-mutants: setup ## Break the code in every known way, and show the test that sees it (ONLY=name for some)
-	@cargo run --locked --quiet -p leasehold-torture --example mutants -- $(TARGET)/mutants $(ONLY)
-
 .PHONY: docs
 docs: ## Build the documentation of the crates
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked

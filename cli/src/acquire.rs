@@ -224,8 +224,11 @@ impl Asking<'_> {
                     )));
                 }
                 Ok(other) => return Err(ask::unexpected(&other)),
-                Err(error @ StoreError::Unavailable { .. }) if self.deadline.is_some() => {
-                    (Failure::from(error), LONGEST_PAUSE)
+                Err(error @ (StoreError::Unavailable { .. } | StoreError::BlockedBy { .. }))
+                    if self.deadline.is_some() =>
+                {
+                    self.say_once("the store", &error.to_string());
+                    (error.into(), LONGEST_PAUSE)
                 }
                 Err(error) => return Err(error.into()),
             };

@@ -2,12 +2,7 @@
 //!
 //! The store's URL may hold a password, so it is shown only through [`App::place`].
 
-use std::{
-    fs,
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
-    path::PathBuf,
-    sync::Arc,
-};
+use std::{env, path::PathBuf, sync::Arc};
 
 use etcetera::BaseStrategy;
 use leasehold::{
@@ -15,12 +10,15 @@ use leasehold::{
     store::{SharedStore, connect},
 };
 
-use crate::{args::Global, exit::Failure};
+use crate::{args::Global, exit::Failure, parse};
+
+/// The store, if `--store` does not say it.
+const STORE: &str = "LEASEHOLD_STORE";
 
 /// See the module.
 pub(crate) struct App {
-    store: Option<String>,
-    typed: bool,
+    /// What was typed with the command.
+    typed: Option<String>,
     /// Whether to print JSON.
     pub(crate) json: bool,
     /// This machine's clock.
@@ -30,42 +28,39 @@ pub(crate) struct App {
 impl App {
     pub(crate) fn new(global: Global) -> Self {
         Self {
-            store: global.store,
-            typed: global.typed,
+            typed: global.store,
             json: global.json,
             clock: BootClock::new(),
         }
     }
 
-    /// Connects to the store. The default one is made if it is not there.
+    /// Connects to the store. The store makes its file, for its user alone, if it is not there.
     pub(crate) async fn open(&self) -> Result<SharedStore, Failure> {
-        let url = match &self.store {
-            Some(url) => url.clone(),
-            None => {
-                let path = default_path()?;
-                create(&path)?;
-                format!("sqlite:{}", path.display())
-            }
-        };
-        connect(&url).await.map_err(Failure::from)
+        connect(&self.url()?).await.map_err(Failure::from)
     }
 
     /// Where the store is, without a password.
     pub(crate) fn place(&self) -> Result<String, Failure> {
-        match &self.store {
-            Some(url) => Ok(without_password(url)),
-            None => Ok(format!("sqlite:{}", default_path()?.display())),
-        }
+        self.url().map(|url| without_password(&url))
     }
 
     /// The URL of the store as it was typed with this command; nothing if it comes from elsewhere.
     pub(crate) fn typed_url(&self) -> Option<&str> {
-        self.store.as_deref().filter(|_| self.typed)
+        self.typed.as_deref()
     }
 
     /// Whether nobody said which store.
     pub(crate) fn is_default(&self) -> bool {
-        self.store.is_none()
+        self.typed.is_none() && env::var_os(STORE).is_none()
+    }
+
+    /// What was typed, else the environment's, else the default.
+    fn url(&self) -> Result<String, Failure> {
+        match (&self.typed, env::var_os(STORE)) {
+            (Some(url), _) => Ok(url.clone()),
+            (None, Some(url)) => parse::env(STORE, &url, &parse::store_url()),
+            (None, None) => Ok(format!("sqlite:{}", default_path()?.display())),
+        }
     }
 }
 
@@ -76,8 +71,8 @@ fn default_path() -> Result<PathBuf, Failure> {
             "{why}, so there is no default store: say where it is with --store sqlite:PATH or LEASEHOLD_STORE"
         ))
     };
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    let state = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from);
+    let home = env::var_os("HOME").map(PathBuf::from);
+    let state = env::var_os("XDG_STATE_HOME").map(PathBuf::from);
     if ![&home, &state]
         .iter()
         .any(|folder| folder.as_ref().is_some_and(|f| f.is_absolute()))
@@ -97,33 +92,6 @@ fn default_path() -> Result<PathBuf, Failure> {
             state.display()
         ))),
     }
-}
-
-/// The file is its user's alone from its first moment on: the sessions in it are keys.
-fn create(path: &PathBuf) -> Result<(), Failure> {
-    let made = || {
-        if let Some(folder) = path.parent() {
-            fs::DirBuilder::new()
-                .recursive(true)
-                .mode(0o700)
-                .create(folder)?;
-        }
-        match fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)
-        {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-            other => other.map(drop),
-        }
-    };
-    made().map_err(|error: std::io::Error| {
-        Failure::failed(format!(
-            "the default store {} cannot be made: {error}; --store sqlite:PATH puts it elsewhere",
-            path.display()
-        ))
-    })
 }
 
 /// `scheme://user:password@host/...?password=...` with both passwords taken out.

@@ -4,9 +4,7 @@
 
 use std::ffi::OsString;
 
-use clap::{
-    CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind, parser::ValueSource,
-};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
 use crate::{exit::Failure, parse};
 
@@ -26,20 +24,15 @@ const GLOBAL: &str = "Options of every command";
 /// Options of every command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
-    /// Where the leases are: sqlite:PATH; by default a file of this user on this machine
+    /// Where the leases are: sqlite:PATH; by default a file of this user on this machine [env: LEASEHOLD_STORE]
     #[arg(
         long,
         global = true,
         help_heading = GLOBAL,
         value_name = "URL",
-        env = "LEASEHOLD_STORE",
-        hide_env_values = true,
         value_parser = parse::store_url()
     )]
     pub(crate) store: Option<String>,
-    /// Whether it was typed, and not taken from the environment.
-    #[arg(skip)]
-    pub(crate) typed: bool,
     /// Print JSON, one object a line; errors too, on standard error
     #[arg(long, global = true, help_heading = GLOBAL)]
     pub(crate) json: bool,
@@ -141,11 +134,7 @@ fn heading(title: &str) -> String {
 pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Failure> {
     command()
         .try_get_matches_from(args)
-        .and_then(|matches| {
-            let mut cli = Cli::from_arg_matches(&matches)?;
-            cli.global.typed = matches.value_source("store") == Some(ValueSource::CommandLine);
-            Ok(cli)
-        })
+        .and_then(|matches| Cli::from_arg_matches(&matches))
         .map_err(|error| match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
                 // A reader that has gone away wants no help.
@@ -155,6 +144,14 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Failure
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
                 let _ = error.print();
                 Failure::silent(crate::exit::USAGE)
+            }
+            ErrorKind::MissingSubcommand => {
+                Failure::usage("a command is missing; `leasehold help` lists all commands")
+            }
+            ErrorKind::InvalidSubcommand => {
+                let text = one_line(&error.render().to_string());
+                let said = text.split("; usage: ").next().unwrap_or_default();
+                Failure::usage(format!("{said}; `leasehold help` lists all commands"))
             }
             _ => Failure::usage(one_line(&error.render().to_string())),
         })

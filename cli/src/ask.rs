@@ -13,6 +13,8 @@ use crate::{app::App, exit::Failure};
 
 /// How long an unknown outcome is worth asking again.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// A call without an answer after this is one whose outcome is unknown; stores give up earlier by themselves.
+const CALL_LIMIT: Duration = Duration::from_secs(10);
 /// The first pause between two of them; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 /// And stops doubling here.
@@ -34,7 +36,13 @@ pub(crate) async fn command(
     let give_up = app.clock.now().plus(PATIENCE);
     let mut pause = FIRST_PAUSE;
     loop {
-        match store.apply(op.clone()).await {
+        let call = tokio::time::timeout(CALL_LIMIT, store.apply(op.clone()));
+        let end = call.await.unwrap_or_else(|_| {
+            Err(StoreError::Unknown {
+                what: format!("the store did not answer in {CALL_LIMIT:?}"),
+            })
+        });
+        match end {
             Err(StoreError::Unknown { .. }) if app.clock.now().plus(pause) < give_up => {}
             end => return end.and_then(answer),
         }

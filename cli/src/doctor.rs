@@ -33,7 +33,7 @@ pub(crate) struct Doctor {}
 impl Doctor {
     pub(crate) async fn run(self, app: &App) -> Result<Exit, Failure> {
         let store = app.open().await?;
-        let mut findings = vec![self.about(app, store.profile())?];
+        let mut findings = self.about(app, store.profile())?;
         findings.extend(store.examine().await?);
         findings.push(self.speed(app, &*store).await?);
         if store.profile().history {
@@ -55,20 +55,18 @@ impl Doctor {
         Ok(Exit(if faults == 0 { exit::DONE } else { exit::NO }))
     }
 
-    fn about(&self, app: &App, profile: &Profile) -> Result<Finding, Failure> {
+    fn about(&self, app: &App, profile: &Profile) -> Result<Vec<Finding>, Failure> {
+        let place = app.place()?;
         let scope = match app.is_default() {
-            true => {
-                "; it is the default store, so a lease excludes only this user's processes on this machine"
-            }
+            true => ", the default: a lease excludes only this user's processes on this machine",
             false => "",
         };
-        Ok(good(format!(
-            "the store is {}{scope}. Expiry: {}. Tokens: {}. After a crash: {}",
-            app.place()?,
-            profile.clock,
-            profile.tokens,
-            profile.durability
-        )))
+        Ok(vec![
+            good(format!("the store is {place}{scope}")),
+            good(format!("who judges expiry: {}", profile.clock)),
+            good(format!("where tokens come from: {}", profile.tokens)),
+            good(format!("what a crash keeps: {}", profile.durability)),
+        ])
     }
 
     /// How long a question takes, and so the shortest ttl that leaves room for a second try.
@@ -81,7 +79,10 @@ impl Doctor {
             slowest = slowest.max(app.clock.now().since(sent));
         }
         let shortest = slowest * ATTEMPT_PART;
-        let what = format!("the slowest of {CALLS} calls took {}", precise(slowest));
+        let what = format!(
+            "a call to the store takes {}, the slowest of {CALLS}",
+            precise(slowest)
+        );
         if shortest <= Ttl::MIN.get() {
             return Ok(good(what));
         }

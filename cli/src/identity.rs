@@ -6,7 +6,6 @@
 use std::{
     env, fs, io,
     io::{Read, Write},
-    os::unix::fs::OpenOptionsExt,
     path::{Path, PathBuf},
 };
 
@@ -68,11 +67,10 @@ impl SessionArgs {
         if let Some(path) = &self.session_file {
             return read(path).map(Some);
         }
-        match env::var(SESSION) {
-            Ok(text) if !text.is_empty() => parsed(&text, SESSION).map(Some),
-            Err(env::VarError::NotUnicode(_)) => parsed("", SESSION).map(Some),
-            _ => Ok(None),
-        }
+        env::var_os(SESSION)
+            .filter(|text| !text.is_empty())
+            .map(|text| parse::env(SESSION, &text, &parse::session()))
+            .transpose()
     }
 }
 
@@ -92,16 +90,24 @@ fn read(path: &Path) -> Result<Session, Failure> {
     )
 }
 
-/// Writes a new session to a new file; `None` if the file is there.
+/// Writes a new session to a new file, whole or not at all; `None` if the file is there.
 fn write_new(path: &Path) -> Result<Option<Session>, Failure> {
+    if path.exists() {
+        return Ok(None);
+    }
     let session = ask::new_session()?;
-    let file = fs::OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path);
-    match file.and_then(|mut file| writeln!(file, "{}", session.expose())) {
-        Ok(()) => Ok(Some(session)),
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    // It is its user's alone, as all temporary files are.
+    let written =
+        tempfile::NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).and_then(|mut file| {
+            writeln!(file, "{}", session.expose())?;
+            file.as_file().sync_all()?;
+            Ok(file.persist_noclobber(path)?)
+        });
+    match written {
+        Ok(_) => Ok(Some(session)),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
         Err(error) => Err(unusable(path, &error)),
     }
@@ -118,10 +124,8 @@ pub(crate) fn token(given: Option<Token>, name: &LeaseName) -> Result<Token, Fai
     if let Some(token) = given {
         return Ok(token);
     }
-    match (is_ours(name), env::var(TOKEN)) {
-        (true, Ok(text)) => text
-            .parse()
-            .map_err(|invalid| Failure::usage(format!("{TOKEN}: {invalid}"))),
+    match (is_ours(name), env::var_os(TOKEN)) {
+        (true, Some(text)) => parse::env(TOKEN, &text, &parse::token()),
         _ => Err(Failure::usage(format!(
             "the token of {name} is needed: --token N, or {LEASE} and {TOKEN} in the environment"
         ))),

@@ -6,8 +6,13 @@ use clap::{Arg, Command, builder::TypedValueParser, error::ErrorKind};
 use jiff::fmt::friendly::SpanParser;
 use leasehold::{Holder, Info, Invalid, Key, LeaseName, LockDelay, Session, Token, Ttl};
 
+use crate::exit::Failure;
+
 /// Nothing here waits or looks ahead longer.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
+
+/// A key, so no error repeats it.
+const SESSION: &str = "session";
 
 /// A kind of value: what it is called, and how its text is read.
 #[derive(Clone)]
@@ -25,13 +30,25 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Kind<T> {
         _: Option<&Arg>,
         value: &OsStr,
     ) -> Result<T, clap::Error> {
-        let text = value
-            .to_str()
-            .ok_or_else(|| Invalid::new(self.what, value.display(), "it must be text in UTF-8"));
-        text.and_then(self.read).map_err(|invalid| {
-            clap::Error::raw(ErrorKind::ValueValidation, invalid).with_cmd(command)
-        })
+        self.value(value)
+            .map_err(|bad| clap::Error::raw(ErrorKind::ValueValidation, bad).with_cmd(command))
     }
+}
+
+impl<T> Kind<T> {
+    fn value(&self, text: &OsStr) -> Result<T, Invalid> {
+        let not_utf8 = || match self.what {
+            SESSION => Invalid::new(SESSION, "…", "it must be text in UTF-8"),
+            what => Invalid::new(what, text.display(), "it must be text in UTF-8"),
+        };
+        text.to_str().ok_or_else(not_utf8).and_then(self.read)
+    }
+}
+
+/// Reads the value of an environment variable; the error names it.
+pub(crate) fn env<T>(name: &str, text: &OsStr, kind: &Kind<T>) -> Result<T, Failure> {
+    kind.value(text)
+        .map_err(|bad| Failure::usage(format!("{name}: {bad}")))
 }
 
 pub(crate) fn lease_name() -> Kind<LeaseName> {
@@ -68,7 +85,7 @@ pub(crate) fn token() -> Kind<Token> {
 }
 
 pub(crate) fn session() -> Kind<Session> {
-    kind("session", str::parse)
+    kind(SESSION, str::parse)
 }
 
 pub(crate) fn ttl() -> Kind<Ttl> {
@@ -132,9 +149,10 @@ fn time(text: &str) -> Option<Duration> {
 pub(crate) fn printable(text: &str, limit: usize) -> String {
     let mut shown = String::new();
     for c in text.chars() {
-        match c.is_control() {
-            true => shown.extend(c.escape_debug()),
-            false => shown.push(c),
+        let as_it_is = c.is_ascii_graphic() || c == ' ';
+        match as_it_is {
+            true => shown.push(c),
+            false => shown.extend(c.escape_debug()),
         }
         if shown.len() > limit {
             shown.push('…');
@@ -200,6 +218,7 @@ mod tests {
 
     #[test]
     fn nothing_printed_moves_a_cursor() {
+        assert_eq!(printable("é\u{202e}'\\", 80), "é\\u{202e}'\\");
         assert_eq!(printable("a\u{1b}[31mb", 80), "a\\u{1b}[31mb");
         assert_eq!(printable("abcdef", 3), "abcd…");
     }

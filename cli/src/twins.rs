@@ -47,7 +47,11 @@ fn at_once(leases: &[Status]) -> Vec<(&Holder, Vec<&str>)> {
     }
     held.into_iter()
         .filter(|(_, sessions)| sessions.len() > 1)
-        .map(|(holder, sessions)| (holder, sessions.into_values().collect()))
+        .map(|(holder, sessions)| {
+            let mut names: Vec<&str> = sessions.into_values().collect();
+            names.sort_unstable();
+            (holder, names)
+        })
         .collect()
 }
 
