@@ -1,31 +1,24 @@
 //! `acquire`: takes a lease for a script or a unit, and prints the token and the session.
 //!
-//! Nothing is left behind in doubt: what was granted and cannot be used (a signal, a closed output, an answer that came
-//! too late or never) is given back (L9, A4).
+//! A lease whose token cannot be told to anybody is given back.
 
 use std::time::Duration;
 
 use leasehold::{
-    BootTime, Holder, Info, LeaseName, LockDelay, Session, Token, Ttl,
-    core::{Acquire as Request, Answer, Command, Grant, Held, Release},
-    store::{SharedStore, StoreError},
+    Holder, Info, LeaseName, LockDelay, Session, Token, Ttl, core::Acquire as Request,
 };
 use serde::Serialize;
 
 use crate::{
     app::App,
     ask,
+    asking::{Asking, Tenure},
     exit::{self, Exit, Failure},
     identity::{self, SessionArgs},
     out, parse, show,
     stop::Stop,
     view::millis,
 };
-
-/// Between two questions to the store, at least (A20).
-const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
-/// And at most: the store's ticks are only hints.
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug, clap::Args)]
@@ -76,35 +69,30 @@ impl Acquire {
         let store = app.open().await?;
         let session = self.session.given_or_new()?;
         let mut stop = Stop::new()?;
-        let mut asking = Asking {
-            deadline: self.wait.map(|wait| app.clock.now().plus(wait)),
-            request: Request {
-                session,
-                request_id: ask::new_request_id()?,
-                holder: match &self.holder {
-                    Some(holder) => holder.clone(),
-                    None => identity::default_holder(identity::parent())?,
-                },
-                info: self.info.clone(),
-                ttl: self.ttl,
-                lock_delay: self.lock_delay,
+        let request = Request {
+            session,
+            request_id: ask::new_request_id()?,
+            holder: match &self.holder {
+                Some(holder) => holder.clone(),
+                None => identity::default_holder(identity::parent())?,
             },
-            busy_exit_code: self.busy_exit_code,
-            waits_for: None,
-            perhaps_granted: false,
-            name: &self.name,
-            store: &store,
-            app,
+            info: self.info.clone(),
+            ttl: self.ttl,
+            lock_delay: self.lock_delay,
         };
+        let holder = request.holder.clone();
+        let mut asking = Asking::new(app, &*store, &self.name, request, self.wait);
         let end = tokio::select! {
             end = asking.until_held() => end,
             signal = stop.asked() => Err(Failure::stopped(signal)),
         };
         let tenure = match end {
             Ok(tenure) => tenure,
-            Err(failure) => return Err(asking.give_up(failure).await),
+            Err(failure) => {
+                return Err(asking.give_up(failure).await.busy_code(self.busy_exit_code));
+            }
         };
-        match self.tell(app, session, asking.request.holder.clone(), &tenure) {
+        match self.tell(app, session, &holder, &tenure) {
             Ok(()) => Ok(Exit::DONE),
             Err(failure) if tenure.renewed => Err(failure),
             Err(_) => Err(asking
@@ -119,7 +107,7 @@ impl Acquire {
         &self,
         app: &App,
         session: Session,
-        holder: Holder,
+        holder: &Holder,
         tenure: &Tenure,
     ) -> Result<(), Failure> {
         let shown = self
@@ -169,196 +157,6 @@ struct View<'a> {
     holder: &'a str,
     ttl_ms: u64,
     renewed: bool,
-}
-
-/// What the caller has now.
-struct Tenure {
-    token: Token,
-    ttl: Ttl,
-    /// It had it before.
-    renewed: bool,
-}
-
-/// One logical acquire over all its polls.
-struct Asking<'a> {
-    app: &'a App,
-    store: &'a SharedStore,
-    name: &'a LeaseName,
-    request: Request,
-    deadline: Option<BootTime>,
-    busy_exit_code: u8,
-    /// Whom we have said we wait for.
-    waits_for: Option<String>,
-    /// An answer may be missing, or is a grant that nobody has been told of.
-    perhaps_granted: bool,
-}
-
-impl Asking<'_> {
-    async fn until_held(&mut self) -> Result<Tenure, Failure> {
-        let mut asked_again = false;
-        loop {
-            // Before asking, or a release in between would go unseen.
-            let mut changes = self.store.changes();
-            let sent = self.app.clock.now();
-            let command = Command::Acquire(self.request.clone());
-            self.perhaps_granted = true;
-            let answer = ask::command(self.app, &**self.store, self.name, command).await;
-            self.perhaps_granted = matches!(
-                answer,
-                Ok(Answer::Granted(_)) | Err(StoreError::Unknown { .. })
-            );
-            let (busy, hint) = match answer {
-                Ok(Answer::Granted(grant)) => return self.in_time(grant, sent),
-                Ok(Answer::Held(held)) if held.yours => return self.keep(held.token).await,
-                Ok(Answer::Held(held)) => (self.held(&held), held.hint),
-                Ok(Answer::Delayed { hint }) => (self.empty("its lock delay runs", hint), hint),
-                Ok(Answer::Quarantined { hint }) => (self.empty("it is in quarantine", hint), hint),
-                Ok(Answer::AlreadyUsed) => {
-                    self.request.request_id = ask::new_request_id()?;
-                    continue;
-                }
-                Ok(Answer::TokenExhausted) => {
-                    return Err(Failure::failed(format!(
-                        "{} has no larger token left",
-                        self.name
-                    )));
-                }
-                Ok(other) => return Err(ask::unexpected(&other)),
-                Err(error @ (StoreError::Unavailable { .. } | StoreError::BlockedBy { .. }))
-                    if self.deadline.is_some() =>
-                {
-                    self.say_once("the store", &error.to_string());
-                    (error.into(), LONGEST_PAUSE)
-                }
-                Err(error) => return Err(error.into()),
-            };
-            let now = self.app.clock.now();
-            let left = match self.deadline {
-                Some(deadline) => deadline.since(now),
-                // A hint of nothing shows a holder that is gone already: asked once more before it is believed (A20).
-                None if hint.is_zero() && !asked_again => SHORTEST_PAUSE,
-                None => Duration::ZERO,
-            };
-            if left.is_zero() {
-                return Err(busy);
-            }
-            asked_again = true;
-            let pause = (hint.min(LONGEST_PAUSE) + jitter()).min(left);
-            tokio::time::sleep(SHORTEST_PAUSE.min(left)).await;
-            tokio::select! {
-                () = changes.changed() => {}
-                () = tokio::time::sleep(pause.saturating_sub(SHORTEST_PAUSE)) => {}
-            }
-        }
-    }
-
-    /// Our own session holds: that is a renewal.
-    async fn keep(&self, token: Token) -> Result<Tenure, Failure> {
-        let tenure = (token, self.request.session);
-        let ttl = ask::renew(
-            self.app,
-            &**self.store,
-            self.name,
-            tenure,
-            Some(self.request.ttl),
-        )
-        .await?;
-        Ok(Tenure {
-            token,
-            ttl,
-            renewed: true,
-        })
-    }
-
-    /// A grant is worth what is left of it: the process may have slept since it asked (C3).
-    fn in_time(&self, grant: Grant, sent: BootTime) -> Result<Tenure, Failure> {
-        let spent = self
-            .app
-            .clock
-            .now()
-            .since(sent)
-            .saturating_sub(grant.waited);
-        if spent >= grant.ttl.get() {
-            return Err(ask::lost(grant.token, leasehold::core::Lost::Expired));
-        }
-        Ok(Tenure {
-            token: grant.token,
-            ttl: grant.ttl,
-            renewed: false,
-        })
-    }
-
-    fn held(&mut self, held: &Held) -> Failure {
-        let name = self.name;
-        let info = held
-            .info
-            .as_ref()
-            .map_or_else(String::new, |info| format!(" ({info})"));
-        let mut text = format!(
-            "{name} is held by {}{info} with token {}, free in {} unless renewed",
-            held.holder,
-            held.token,
-            show::span(held.hint)
-        );
-        if held.holder == self.request.holder {
-            text += "; it has your holder name but another session";
-        }
-        self.say_once(held.holder.as_str(), &text);
-        self.busy(text, held.hint)
-            .with("holder", held.holder.as_str())
-            .with("token", held.token.to_string())
-    }
-
-    fn empty(&mut self, why: &str, hint: Duration) -> Failure {
-        let text = format!(
-            "nobody holds {}, but {why} for {}",
-            self.name,
-            show::span(hint)
-        );
-        self.say_once(why, &text);
-        self.busy(text, hint)
-    }
-
-    fn busy(&self, text: String, hint: Duration) -> Failure {
-        Failure::busy(self.busy_exit_code, text)
-            .with("lease", self.name.as_str())
-            .with("free_in_ms", millis(hint))
-    }
-
-    /// One who waits is told for whom, once.
-    fn say_once(&mut self, whom: &str, text: &str) {
-        if self.deadline.is_some() && !self.app.json && self.waits_for.as_deref() != Some(whom) {
-            out::note(&format!("waiting: {text}"));
-            self.waits_for = Some(whom.to_owned());
-        }
-    }
-
-    /// Gives back whatever this request was or will be granted, and says how it ended.
-    async fn give_up(&self, failure: Failure) -> Failure {
-        if !self.perhaps_granted {
-            return failure;
-        }
-        let release = Command::Release(Release::Request {
-            session: self.request.session,
-            request_id: self.request.request_id,
-        });
-        match ask::command(self.app, &**self.store, self.name, release).await {
-            Ok(_) => failure,
-            Err(error) => failure.also(&format!(
-                "a release was not confirmed ({error}): {} may be held for up to {}",
-                self.name,
-                show::span(self.request.ttl.get())
-            )),
-        }
-    }
-}
-
-/// Up to the shortest pause, so that many who wait for one do not ask at once.
-fn jitter() -> Duration {
-    let mut byte = [0];
-    // Without random bits they may ask at once.
-    let _ = getrandom::fill(&mut byte);
-    SHORTEST_PAUSE * u32::from(byte[0]) / 255
 }
 
 /// As a shell reads it back.

@@ -121,7 +121,7 @@ async fn force_release(
             },
             &format!("nobody holds {name}"),
         ),
-        Answer::TokenExhausted => Err(Failure::failed(format!("{name} has no larger token left"))),
+        Answer::TokenExhausted => Err(ask::exhausted(name)),
         other => Err(ask::unexpected(&other)),
     }
 }

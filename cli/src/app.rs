@@ -34,6 +34,15 @@ impl App {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn with_clock(clock: Arc<dyn Clock>) -> Self {
+        Self {
+            typed: None,
+            json: true,
+            clock,
+        }
+    }
+
     /// Connects to the store. The store makes its file, for its user alone, if it is not there.
     pub(crate) async fn open(&self) -> Result<SharedStore, Failure> {
         connect(&self.url()?).await.map_err(Failure::from)

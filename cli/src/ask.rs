@@ -126,6 +126,11 @@ pub(crate) fn lost(token: Token, why: Lost) -> Failure {
     }
 }
 
+/// The error for a lease that has had its last token (1.2).
+pub(crate) fn exhausted(name: &LeaseName) -> Failure {
+    Failure::failed(format!("{name} has no larger token left"))
+}
+
 /// An answer that no store gives to this command.
 pub(crate) fn unexpected(answer: &Answer) -> Failure {
     Failure::failed(format!(

@@ -69,9 +69,9 @@ impl Failure {
         Self::new("missing", NO, message)
     }
 
-    /// Somebody else holds, and `code` is what the user wants for that.
-    pub(crate) fn busy(code: u8, message: impl Into<String>) -> Self {
-        Self::new("busy", code, message)
+    /// Somebody else holds.
+    pub(crate) fn busy(message: impl Into<String>) -> Self {
+        Self::new("busy", BUSY, message)
     }
 
     /// The token is stale, lost or not yours.
@@ -94,6 +94,14 @@ impl Failure {
         Self::silent(128 + signal)
     }
 
+    /// With the exit code that the user wants for a lease that somebody else holds.
+    pub(crate) fn busy_code(mut self, code: u8) -> Self {
+        if self.code == BUSY {
+            self.code = code;
+        }
+        self
+    }
+
     /// With more to say.
     pub(crate) fn also(mut self, text: &str) -> Self {
         self.kind.get_or_insert("unknown");
@@ -108,6 +116,10 @@ impl Failure {
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.details.insert(name.to_owned(), value.into());
         self
+    }
+
+    pub(crate) fn code(&self) -> u8 {
+        self.code
     }
 
     fn print(&self, json: bool) {
@@ -143,7 +155,7 @@ pub(crate) fn finish(end: Result<Exit, Failure>, json: bool) -> ExitCode {
         Ok(Exit(code)) => ExitCode::from(code),
         Err(failure) => {
             failure.print(json);
-            ExitCode::from(failure.code)
+            ExitCode::from(failure.code())
         }
     }
 }

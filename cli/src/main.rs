@@ -6,12 +6,15 @@ mod admin;
 mod app;
 mod args;
 mod ask;
+mod asking;
 mod check;
 mod completions;
 mod delete;
 mod demo;
 mod doctor;
 mod exit;
+#[cfg(test)]
+mod flaky;
 mod get;
 mod history;
 mod identity;

@@ -70,10 +70,8 @@ fn text(lease: &Lease) -> String {
         lines.push(("ttl", show::span(lease.ttl.get())));
     }
     if lease.state != State::Free {
-        lines.push((
-            "free in",
-            format!("{} unless renewed", show::span(lease.remaining)),
-        ));
+        let unless = if held { " unless renewed" } else { "" };
+        lines.push(("free in", show::span(lease.remaining) + unless));
     }
     lines
         .iter()

@@ -517,3 +517,21 @@ fn inside_a_job_the_supervisor_is_asked() {
     // Another lease is no business of this supervisor.
     check(&["weekly", "--token", "1"]).fails(2, "error: ", "/proc/none");
 }
+
+/// W4: nobody holds and nobody may yet; and what is over is over, however long the delay runs.
+#[test]
+fn a_lock_delay_keeps_others_out_and_nobody_in() {
+    let place = Place::new();
+    place.acquire("nightly --ttl 500ms --lock-delay 5m --holder a");
+    thread::sleep(Duration::from_millis(600));
+    place
+        .run("check nightly --token 1")
+        .fails(76, "refused: token 1 expired", "");
+    place.run("acquire nightly --holder b").fails(
+        75,
+        "busy: nobody holds nightly, but its lock delay runs for 4m 5",
+        "",
+    );
+    assert_eq!(place.json("status nightly")["state"], "delayed");
+    assert!(place.ok("list").out.contains("in its lock delay"));
+}

@@ -330,3 +330,29 @@ fn without_number_and_time(mut event: Value) -> Value {
     );
     event
 }
+
+/// Colours on a terminal, and none there either if NO_COLOR is set.
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let place = Place::new();
+    let on_terminal = |no_color: Option<&str>| {
+        let plain = place.command();
+        let mut script = std::process::Command::new("script");
+        script
+            .args(["-qec", r#""$BINARY" doctor"#, "/dev/null"])
+            .env_clear()
+            .envs(
+                plain
+                    .get_envs()
+                    .filter_map(|(name, value)| Some((name, value?))),
+            )
+            .env("BINARY", plain.get_program())
+            .env("TERM", "xterm")
+            .envs(no_color.map(|value| ("NO_COLOR", value)));
+        let ran = common::run(&mut script, b"");
+        assert!(ran.out.contains("the store is"), "{ran:?}");
+        ran.out.contains('\u{1b}')
+    };
+    assert!(on_terminal(None));
+    assert!(!on_terminal(Some("1")));
+}
