@@ -122,6 +122,46 @@ fn no_public_name_uses_a_refused_word() {
     });
 }
 
+/// The map has a line for every source file, and none for a file that is gone.
+#[test]
+fn the_map_of_the_architecture_is_right() {
+    let drawn = map();
+    let covers =
+        |name: &str, path: &str| name == path || name.ends_with('/') && path.starts_with(name);
+    let paths: Vec<String> = all()
+        .iter()
+        .map(|path| {
+            path.strip_prefix(root())
+                .expect("below the root")
+                .to_string_lossy()
+                .into_owned()
+        })
+        .collect();
+    let missing: Vec<&String> = paths
+        .iter()
+        .filter(|path| path.contains("/src/") && path.ends_with(".rs"))
+        .filter(|path| {
+            !path
+                .rsplit('/')
+                .next()
+                .is_some_and(|name| name.contains("tests"))
+        })
+        .filter(|path| !drawn.iter().any(|name| covers(name, path)))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "ARCHITECTURE.md has no line for {missing:#?}"
+    );
+    let gone: Vec<&String> = drawn
+        .iter()
+        .filter(|name| !paths.iter().any(|path| covers(name, path)))
+        .collect();
+    assert!(
+        gone.is_empty(),
+        "ARCHITECTURE.md has lines for what is gone: {gone:#?}"
+    );
+}
+
 #[test]
 fn every_link_in_a_document_leads_somewhere() {
     let documents = all()
@@ -178,6 +218,33 @@ fn public_name(line: &str) -> Option<&str> {
         ]
         .contains(word)
     })
+}
+
+/// The names in the map of ARCHITECTURE.md: a line without indent is a folder, an indented one has files of it, or a
+/// whole folder if it ends in `/`.
+fn map() -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let (_, map) = text
+        .split_once("## Every file\n\n```text\n")
+        .expect("there is a map");
+    let (map, _) = map.split_once("```").expect("the map ends");
+    let mut folder = "";
+    let mut names = BTreeSet::new();
+    for line in map.lines().filter(|line| !line.starts_with("   ")) {
+        let words = line.trim_start().split("  ").next().unwrap_or("");
+        if !line.starts_with(' ') {
+            folder = words;
+            names.extend((!folder.ends_with("src/")).then(|| folder.to_owned()));
+            continue;
+        }
+        let below = words.rfind('/').map_or("", |slash| &words[..=slash]);
+        let files = words
+            .split(' ')
+            .map(|word| word.rsplit('/').next().unwrap_or(""));
+        names.extend(files.map(|file| format!("{folder}{below}{file}")));
+    }
+    names.remove("");
+    names
 }
 
 /// What stands between `](` and `)`, outside code.
