@@ -102,13 +102,70 @@ fn the_narration_explains_and_draws_who_held_when_in_any_width() {
         ] {
             assert!(told.contains(needed), "no {needed:?} at {width}: {told}");
         }
-        let prose = told.lines().filter(|line| !line.contains("  process "));
-        for line in prose.filter(|line| !line.contains("leasehold run")) {
+        for line in told.lines().filter(|line| !line.contains("leasehold run")) {
             assert!(line.chars().count() <= width, "{line:?} at {width}");
         }
         assert!(!told.contains('\u{1b}'), "colours without a terminal");
         assert_eq!(told.is_ascii(), lang == "C", "{told}");
     }
+}
+
+#[test]
+fn the_split_is_drawn_in_any_width() {
+    for width in [48, 60, 80] {
+        let output = command(&["--split"])
+            .env("COLUMNS", width.to_string())
+            .output()
+            .unwrap();
+        let told = text(&output.stderr);
+        assert!(told.contains("-- lease_db -"), "{told}");
+        for line in told.lines() {
+            assert!(line.chars().count() <= width, "{line:?} at {width}");
+        }
+    }
+}
+
+#[test]
+fn colours_are_for_terminals_that_want_them() {
+    let coloured = on_a_terminal(&[]);
+    assert!(coloured.contains("\u{1b}[36m"), "{coloured}");
+    let plain = on_a_terminal(&[("NO_COLOR", "1")]);
+    assert!(!plain.contains('\u{1b}'), "{plain}");
+    for line in plain.lines().filter(|line| !line.contains("leasehold run")) {
+        assert!(line.chars().count() <= 60, "{line:?}");
+    }
+    // A program that reads the results gets no colours even then.
+    let output = command(&[]).env("CLICOLOR_FORCE", "1").output().unwrap();
+    assert_eq!(text(&output.stdout), STORY);
+}
+
+/// What the demo tells on a terminal of 60 columns.
+fn on_a_terminal(vars: &[(&str, &str)]) -> String {
+    use rustix::{pty, termios};
+    let master = pty::openpt(pty::OpenptFlags::RDWR | pty::OpenptFlags::NOCTTY).unwrap();
+    pty::grantpt(&master).unwrap();
+    pty::unlockpt(&master).unwrap();
+    let name = pty::ptsname(&master, Vec::new()).unwrap();
+    let options = fs::OpenOptions::new().read(true).write(true).to_owned();
+    let terminal = options.open(name.to_str().unwrap()).unwrap();
+    let mut size = termios::tcgetwinsize(&terminal).unwrap();
+    (size.ws_col, size.ws_row) = (60, 24);
+    termios::tcsetwinsize(&terminal, size).unwrap();
+    let mut command = command(&[]);
+    command.env("TERM", "xterm").envs(vars.iter().copied());
+    let mut driver = command
+        .stdout(Stdio::null())
+        .stderr(terminal)
+        .spawn()
+        .unwrap();
+    drop(command);
+    let (mut told, mut part) = (Vec::new(), [0; 4096]);
+    // A terminal without anybody at its other end is an error, not an end.
+    while let Ok(read @ 1..) = rustix::io::read(&master, &mut part) {
+        told.extend_from_slice(&part[..read]);
+    }
+    assert!(driver.wait().unwrap().success());
+    text(&told)
 }
 
 #[test]
@@ -209,7 +266,15 @@ const BINARY: &str = env!("CARGO_BIN_EXE_leasehold");
 fn command(args: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
     command.arg("demo").args(args).stdin(Stdio::null());
-    for name in ["COLUMNS", "LEASEHOLD_STORE", "CLICOLOR_FORCE", "NO_COLOR"] {
+    for name in [
+        "LC_ALL",
+        "LC_CTYPE",
+        "LANG",
+        "COLUMNS",
+        "LEASEHOLD_STORE",
+        "CLICOLOR_FORCE",
+        "NO_COLOR",
+    ] {
         command.env_remove(name);
     }
     command

@@ -139,11 +139,7 @@ fn follow(name: &str, driver: Option<OsString>) -> anyhow::Result<()> {
 async fn apart(cast: &mut Cast, voice: &mut Voice) -> anyhow::Result<()> {
     voice.heading(text::split::TITLE);
     voice.say(text::split::INTRO);
-    introduce(
-        cast,
-        voice,
-        &["a store; nobody asks it until step 3", "a", "b"],
-    );
+    introduce(cast, voice, &["a store; nobody asks it yet", "@a", "@b"]);
     split::play(cast, voice).await
 }
 
@@ -161,11 +157,12 @@ async fn on_own_store(cast: &mut Cast, voice: &mut Voice) -> anyhow::Result<()> 
     voice.heading(text::TITLE);
     voice.say(text::INTRO);
     let roles = [
-        "the store; this program moves its clock by hand",
-        "a, a client of the store",
-        "b, another one",
+        "the store, on a clock of its own",
+        "@a, a client of the store",
+        "@b, another one",
     ];
     introduce(cast, voice, &roles);
+    voice.say(text::BY_HAND);
     story::play(&plot, cast, &mut Time::by_hand(), voice).await?;
     farewell(voice);
     Ok(())
@@ -173,11 +170,11 @@ async fn on_own_store(cast: &mut Cast, voice: &mut Voice) -> anyhow::Result<()> 
 
 /// Who is on stage, so that the reader can look at them with `ps`.
 fn introduce(cast: &Cast, voice: &mut Voice, roles: &[&str]) {
-    let lines = cast.all().zip(roles).map(|(actor, role)| {
-        let name = actor.name();
-        format!("  {name:<10}process {:<9}{role}", actor.pid())
+    let rows = cast.all().zip(roles).map(|(actor, role)| {
+        let name = format!("{:<8}  process {:<7}", actor.name(), actor.pid());
+        (name, *role)
     });
-    voice.show(&lines.collect::<Vec<_>>());
+    voice.list(&rows.collect::<Vec<_>>());
 }
 
 fn farewell(voice: &mut Voice) {
@@ -185,4 +182,5 @@ fn farewell(voice: &mut Voice) {
     voice.say(text::LESSON);
     voice.say(text::NEXT);
     voice.show(&[format!("  {}", text::COMMAND)]);
+    voice.say(text::MORE);
 }

@@ -103,7 +103,7 @@ impl Picture {
                     .text(wakes + 4, safe, GOOD),
             );
         }
-        rows.iter().map(Row::line).collect()
+        rows.iter().map(|row| row.line(width)).collect()
     }
 
     /// The times under each other with what happened then; one that has no room is left out.
@@ -129,7 +129,7 @@ struct Scale {
 impl Scale {
     fn at(&self, time: Duration) -> usize {
         let share = time.as_secs_f64() / self.end.as_secs_f64().max(0.001);
-        (share * self.columns as f64).round() as usize
+        (share.min(1.0) * self.columns as f64).round() as usize
     }
 }
 
@@ -175,9 +175,11 @@ impl Row {
             .centred(name, from + 1, to, style)
     }
 
-    fn line(&self) -> String {
+    /// What has no room is cut off: only times that no story has come that far.
+    fn line(&self, width: usize) -> String {
         let mut line = String::new();
-        for cells in self.0.chunk_by(|(_, one), (_, next)| one == next) {
+        let shown = &self.0[..self.0.len().min(width)];
+        for cells in shown.chunk_by(|(_, one), (_, next)| one == next) {
             let style = cells[0].1;
             let text: String = cells.iter().map(|(c, _)| c).collect();
             // Writing to a String cannot fail.
@@ -198,5 +200,69 @@ pub(crate) fn seconds(time: Duration) -> String {
     match time.subsec_millis() / 100 {
         0 => time.as_secs().to_string(),
         tenths => format!("{}.{tenths}", time.as_secs()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn drawn(width: usize, unicode: bool) -> String {
+        let picture = Picture {
+            a_until: Duration::from_secs(10),
+            a_token: Token::FIRST,
+            b_from: Duration::from_secs(15),
+            b_until: Duration::from_secs(25),
+            b_token: Token::new(2).unwrap(),
+            reports: true,
+        };
+        let text = picture.draw(width, unicode).join("\n");
+        anstream::adapter::strip_str(&text).to_string()
+    }
+
+    #[test]
+    fn a_wide_screen_has_room_for_all() {
+        let expected = "\
+seconds         0                      10         15                     25
+lease of a      ├────── token 1 ───────┤
+process a       ●░░░░░░░░░░░░░░ frozen ░░░░░░░░░░░░░░░●
+lease of b                                        ├────── token 2 ───────┤
+plain report                                      b   a   b's work is lost
+fenced report                                     b   ✗   b's work is safe";
+        assert_eq!(drawn(76, true), expected);
+    }
+
+    #[test]
+    fn a_narrow_screen_without_unicode_tells_the_same() {
+        let expected = "\
+seconds         0          10   15         25
+lease of a      | token 1 -|
+process a       o::::: frozen ::::::o
+lease of b                      | token 2 -|
+plain report                    b   a   lost
+fenced report                   b   x   safe";
+        assert_eq!(drawn(46, false), expected);
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_screen_whatever_the_times() {
+        let token = Token::MAX;
+        for width in 40..120 {
+            for (a_until, b_from, b_until) in [(0, 0, 0), (2, 2, 7), (1, 600, 601), (2, 3, 8)] {
+                let picture = Picture {
+                    a_until: Duration::from_secs(a_until),
+                    a_token: token,
+                    b_from: Duration::from_millis(b_from * 1000 + 123),
+                    b_until: Duration::from_secs(b_until),
+                    b_token: token,
+                    reports: true,
+                };
+                for line in picture.draw(width, true) {
+                    let line = anstream::adapter::strip_str(&line).to_string();
+                    let columns = line.chars().count();
+                    assert!(columns <= width, "{columns} of {width}: {line}");
+                }
+            }
+        }
     }
 }

@@ -84,7 +84,7 @@ async fn on_stage(
     super::introduce(
         cast,
         voice,
-        &["a, a client of your store", "b, another one"],
+        &["@a, a client of your store", "@b, another one"],
     );
     voice.say(&text::real(plot));
     cast.use_store(&Place::Url(url.to_owned())).await?;

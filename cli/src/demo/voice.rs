@@ -22,6 +22,9 @@ const MAX_WIDTH: usize = 78;
 /// Narrower ones have no room for the picture.
 const MIN_WIDTH: usize = 48;
 
+/// A space that is no place to fold; the reader gets a plain one.
+const GLUE: &str = "\u{a0}";
+
 pub(crate) const PLAIN: Style = Style::new();
 pub(crate) const BOLD: Style = Style::new().bold();
 pub(crate) const DIM: Style = Style::new().dimmed();
@@ -78,13 +81,20 @@ impl Voice {
         self.print(&format!("\n{BOLD}{text}{BOLD:#}\n\n"));
     }
 
-    /// A paragraph, folded to the width of the screen. `*word*` is a word to remember.
+    /// A paragraph, folded to the width of the screen. `*word*` is a word to remember, `@a` and `@b` are the two nodes.
     pub(crate) fn say(&mut self, text: &str) {
-        let options = textwrap::Options::new(self.width)
-            .initial_indent("  ")
-            .subsequent_indent("  ");
-        let folded = textwrap::fill(&emphasise(text), options);
+        let folded = self.fold("  ", "  ", text);
         self.print(&format!("{folded}\n\n"));
+    }
+
+    /// Rows of a name and what it is.
+    pub(crate) fn list(&mut self, rows: &[(String, &str)]) {
+        for (name, what) in rows {
+            let name = format!("    {name}  ");
+            let folded = self.fold(&name, &" ".repeat(name.len()), what);
+            self.print(&format!("{folded}\n"));
+        }
+        self.print("\n");
     }
 
     /// Lines to be kept as they are.
@@ -116,6 +126,17 @@ impl Voice {
         }
     }
 
+    fn fold(&self, first: &str, others: &str, text: &str) -> String {
+        let options = textwrap::Options::new(self.width)
+            .initial_indent(first)
+            .subsequent_indent(others)
+            .break_words(false)
+            .word_splitter(textwrap::WordSplitter::NoHyphenation);
+        // What is to be typed stays on one line.
+        let glued = every_other(text, '`', |typed| format!("`{}`", typed.replace(' ', GLUE)));
+        textwrap::fill(&emphasise(&glued), options).replace(GLUE, " ")
+    }
+
     fn print(&mut self, text: &str) {
         if !self.quiet {
             let room = if std::mem::take(&mut self.after_result) {
@@ -130,11 +151,18 @@ impl Voice {
 }
 
 fn emphasise(text: &str) -> String {
-    let words = text.split('*').enumerate();
-    words
-        .map(|(n, word)| match n % 2 {
-            0 => word.to_owned(),
-            _ => format!("{BOLD}{word}{BOLD:#}"),
+    every_other(text, '*', |word| format!("{BOLD}{word}{BOLD:#}"))
+        .replace("@a", &format!("{OF_A}a{OF_A:#}"))
+        .replace("@b", &format!("{OF_B}b{OF_B:#}"))
+}
+
+/// Changes what stands between two marks, and takes the marks off.
+fn every_other(text: &str, mark: char, change: impl Fn(&str) -> String) -> String {
+    let parts = text.split(mark).enumerate();
+    parts
+        .map(|(n, part)| match n % 2 {
+            0 => part.to_owned(),
+            _ => change(part),
         })
         .collect()
 }
