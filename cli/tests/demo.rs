@@ -252,6 +252,74 @@ fn a_full_standard_output_is_one_clear_error() {
 }
 
 #[test]
+fn the_story_is_true_on_a_real_store_and_leaves_it_clean() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}/leases.db", folder.path().display());
+    let output = demo(&["--store", &store]);
+    let told = text(&output.stderr);
+    assert_eq!(text(&output.stdout), STORY, "{told}");
+    assert!(told.contains("deleted again"), "{told}");
+    is_clean(&store);
+}
+
+#[test]
+fn an_interrupted_story_leaves_a_real_store_clean_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = format!("sqlite:{}/leases.db", folder.path().display());
+    let mut run = Run::start(&["--store", &store]);
+    read_until(&mut run.stderr, "SIGSTOP");
+    run.meet(&["lease_a", "lease_b"]);
+    kill_process(Pid::from_child(&run.driver), Signal::INT).unwrap();
+    assert_eq!(run.driver.wait().unwrap().code(), Some(130));
+    run.nobody_is_left();
+    is_clean(&store);
+}
+
+/// One lease that was given back, and neither of its reports.
+fn is_clean(store: &str) {
+    let ask = |args: &[&str]| {
+        let mut command = Command::new(BINARY);
+        command.args(args).args(["--store", store, "--json"]);
+        command.output().unwrap()
+    };
+    let list = text(&ask(&["list"]).stdout);
+    let lease: serde_json::Value = serde_json::from_str(&list).expect(&list);
+    assert_eq!(lease["released"], true, "{lease}");
+    let name = lease["lease"].as_str().unwrap();
+    for report in ["plain_report", "fenced_report"] {
+        let got = ask(&["get", &format!("{name}/{report}")]);
+        assert_eq!(got.status.code(), Some(1), "{}", text(&got.stdout));
+    }
+}
+
+#[test]
+fn a_store_that_cannot_be_used_is_refused_with_what_can() {
+    for (args, needed) in [
+        (&["--store", "memory:"][..], "sqlite:PATH"),
+        (&["--store", "redis://h"], "sqlite:PATH"),
+        (&["--split", "--store", "sqlite:x.db"], "--split"),
+        (&["--step", "--store", "sqlite:x.db"], "--step"),
+    ] {
+        let output = demo(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}");
+        let error = text(&output.stderr);
+        assert!(error.contains(needed), "{error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        assert_eq!(text(&output.stdout), "");
+    }
+}
+
+/// Who has a store in his environment still sees the demo that touches nothing.
+#[test]
+fn the_store_of_the_environment_is_left_alone() {
+    let output = command(&["-q"])
+        .env("LEASEHOLD_STORE", "nonsense")
+        .output()
+        .unwrap();
+    assert_eq!(text(&output.stdout), STORY);
+}
+
+#[test]
 fn the_inner_stages_are_not_for_people() {
     for args in [&["demo-db"][..], &["demo-node", "lease_a", "1"]] {
         let output = Command::new(BINARY).args(args).output().unwrap();
@@ -296,28 +364,38 @@ struct Run {
 }
 
 impl Run {
-    fn until_pause(number: usize) -> Self {
-        let mut driver = command(&["--step"])
+    fn start(args: &[&str]) -> Self {
+        let mut driver = command(args)
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut stderr = driver.stderr.take().unwrap();
-        for passed in 1..=number {
-            read_until(&mut stderr, "Enter: go on");
-            if passed < number {
-                driver.stdin.as_mut().unwrap().write_all(b"\n").unwrap();
-            }
-        }
-        let cast = children(Pid::from_child(&driver));
-        let names: Vec<&str> = cast.iter().map(|(name, _)| name.as_str()).collect();
-        assert_eq!(names, ["lease_a", "lease_b", "lease_db"]);
+        let stderr = driver.stderr.take().unwrap();
         Self {
             driver,
             stderr,
-            cast,
+            cast: Vec::new(),
         }
+    }
+
+    fn until_pause(number: usize) -> Self {
+        let mut run = Self::start(&["--step"]);
+        for passed in 1..=number {
+            read_until(&mut run.stderr, "Enter: go on");
+            if passed < number {
+                let mut keys = run.driver.stdin.as_ref().unwrap();
+                keys.write_all(b"\n").unwrap();
+            }
+        }
+        run.meet(&["lease_a", "lease_b", "lease_db"]);
+        run
+    }
+
+    fn meet(&mut self, names: &[&str]) {
+        self.cast = children(Pid::from_child(&self.driver));
+        let found: Vec<&str> = self.cast.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(found, names);
     }
 
     fn pid_of(&self, name: &str) -> Pid {

@@ -165,6 +165,7 @@ async fn on_own_store(cast: &mut Cast, voice: &mut Voice) -> anyhow::Result<()> 
     voice.say(text::BY_HAND);
     story::play(&plot, cast, &mut Time::by_hand(), voice).await?;
     farewell(voice);
+    voice.say(text::MORE);
     Ok(())
 }
 
@@ -182,5 +183,4 @@ fn farewell(voice: &mut Voice) {
     voice.say(text::LESSON);
     voice.say(text::NEXT);
     voice.show(&[format!("  {}", text::COMMAND)]);
-    voice.say(text::MORE);
 }

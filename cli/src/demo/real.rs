@@ -22,7 +22,7 @@ use super::{
     text,
     time::Time,
     voice::Voice,
-    wire::Place,
+    wire::{Ask, Place},
 };
 
 /// Short, since the reader waits for it to run out.
@@ -89,6 +89,8 @@ async fn on_stage(
     voice.say(&text::real(plot));
     cast.use_store(&Place::Url(url.to_owned())).await?;
     story::play(plot, cast, &mut Time::real(), voice).await?;
+    let lease = plot.lease.clone();
+    cast.b.ask(Ask::Release { lease }).await?;
     super::farewell(voice);
     voice.say(&text::tidied(plot));
     Ok(())
