@@ -1,15 +1,13 @@
-//! Rows of the tables to values and back, for writers and readers. A row that holds what no type allows is damaged, and
+//! Lease rows to records and back, for writers and readers. A row that holds what no type allows is damaged, and
 //! said so; it never panics and is never taken for something else.
 
 use leasehold_core::{
-    AttemptId, Done, Entry, Fence, Fingerprint, Holder, Info, Invalid, Key, LeaseName, LockDelay,
-    Pair, Proof, Record, RenewId, RequestId, Resource, Session, StoreTime, Tenure, Token, Ttl,
-    Value, WallTime, What, Work,
+    Holder, Info, Invalid, LeaseName, LockDelay, Record, RenewId, RequestId, Session, StoreTime,
+    Tenure, Token, Ttl, WallTime,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use super::clock::Dated;
-use crate::store::Recorded;
 
 /// Why a row could not be read or written.
 #[derive(Debug)]
@@ -37,9 +35,9 @@ impl From<Invalid> for RowError {
     }
 }
 
-type Result<T> = std::result::Result<T, RowError>;
+pub(super) type Result<T> = std::result::Result<T, RowError>;
 
-fn damaged<T>(what: &str) -> Result<T> {
+pub(super) fn damaged<T>(what: &str) -> Result<T> {
     Err(RowError::Damaged(what.to_owned()))
 }
 
@@ -64,12 +62,7 @@ pub(super) fn stored_token(number: i64) -> Result<Token> {
     Ok(Token::new(u64::try_from(number).unwrap_or(0))?)
 }
 
-/// Postcard: the history is for this program; `leasehold history --json` is for others.
-pub(super) fn encode(what: &What) -> Result<Vec<u8>> {
-    postcard::to_allocvec(what).or_else(|error| damaged(&error.to_string()))
-}
-
-fn id<T>(row: &Row<'_>, column: usize, from_bits: fn(u128) -> Option<T>) -> Result<T> {
+pub(super) fn id<T>(row: &Row<'_>, column: usize, from_bits: fn(u128) -> Option<T>) -> Result<T> {
     match from_bits(u128::from_be_bytes(row.get(column)?)) {
         Some(id) => Ok(id),
         None => damaged("an id of zero"),
@@ -238,123 +231,4 @@ pub(super) fn set_first_seen(
             nanos(now.as_nanos())
         ])?;
     Ok(())
-}
-
-pub(super) fn pair(db: &Connection, key: &Key) -> Result<Option<Pair>> {
-    let mut select = db.prepare_cached("SELECT value, lease, token FROM pair WHERE key = ?1")?;
-    let mut rows = select.query([key.as_str()])?;
-    let Some(row) = rows.next()? else {
-        return Ok(None);
-    };
-    let fence = match row.get::<_, Option<String>>(1)? {
-        Some(lease) => Some(Proof {
-            lease: LeaseName::new(&lease)?,
-            token: stored_token(row.get(2)?)?,
-        }),
-        None => None,
-    };
-    let value = Value::new(&row.get::<_, Vec<u8>>(0)?)?;
-    Ok(Some(Pair { value, fence }))
-}
-
-pub(super) fn fence(db: &Connection, resource: &Resource) -> Result<Option<Fence>> {
-    let mut select = db.prepare_cached("SELECT lease, token FROM fence WHERE resource = ?1")?;
-    let mut rows = select.query([resource.as_str()])?;
-    let Some(row) = rows.next()? else {
-        return Ok(None);
-    };
-    let lease = LeaseName::new(&row.get::<_, String>(0)?)?;
-    Ok(Some(Fence {
-        lease,
-        highest: stored_token(row.get(1)?)?,
-    }))
-}
-
-pub(super) fn entry(db: &Connection, work: &Work) -> Result<Option<Entry>> {
-    let mut select = db.prepare_cached(
-        "SELECT token, attempt, holder, fingerprint, begun, done, response \
-         FROM ledger WHERE lease = ?1 AND key = ?2",
-    )?;
-    let mut rows = select.query([work.lease.as_str(), work.key.as_str()])?;
-    let Some(row) = rows.next()? else {
-        return Ok(None);
-    };
-    let done = match row.get::<_, Option<i64>>(5)? {
-        Some(at) => Some(Done {
-            at: wall(at),
-            response: Value::new(&row.get::<_, Vec<u8>>(6)?)?,
-        }),
-        None => None,
-    };
-    Ok(Some(Entry {
-        token: stored_token(row.get(0)?)?,
-        attempt: id(row, 1, AttemptId::from_bits)?,
-        holder: Holder::new(&row.get::<_, String>(2)?)?,
-        fingerprint: Fingerprint(row.get(3)?),
-        begun: wall(row.get(4)?),
-        done,
-    }))
-}
-
-pub(super) fn set_entry(db: &Connection, work: &Work, entry: Option<&Entry>) -> Result<()> {
-    let (lease, key) = (work.lease.as_str(), work.key.as_str());
-    let Some(entry) = entry else {
-        db.prepare_cached("DELETE FROM ledger WHERE lease = ?1 AND key = ?2")?
-            .execute([lease, key])?;
-        return Ok(());
-    };
-    db.prepare_cached(
-        "INSERT OR REPLACE INTO ledger(lease, key, token, attempt, holder, fingerprint, begun, done, response) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-    )?
-    .execute(params![
-        lease,
-        key,
-        token(Some(entry.token)),
-        entry.attempt.bits().to_be_bytes(),
-        entry.holder.as_str(),
-        entry.fingerprint.0,
-        nanos(entry.begun.as_nanos()),
-        entry.done.as_ref().map(|done| nanos(done.at.as_nanos())),
-        entry.done.as_ref().map(|done| done.response.as_bytes()),
-    ])?;
-    Ok(())
-}
-
-pub(super) fn history(
-    db: &Connection,
-    name: Option<&LeaseName>,
-    after: u64,
-    limit: usize,
-) -> Result<Vec<Recorded>> {
-    let sql = match name {
-        Some(_) => {
-            "SELECT number, at, lease, what FROM event \
-             WHERE number > ?1 AND lease = ?3 ORDER BY number LIMIT ?2"
-        }
-        None => {
-            "SELECT number, at, lease, what FROM event \
-             WHERE number > ?1 AND ?3 IS NULL ORDER BY number LIMIT ?2"
-        }
-    };
-    let mut select = db.prepare_cached(sql)?;
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut rows = select.query(params![nanos(after), limit, name.map(LeaseName::as_str)])?;
-    let mut events = Vec::new();
-    while let Some(row) = rows.next()? {
-        let what: Vec<u8> = row.get(3)?;
-        let what = match postcard::from_bytes::<What>(&what) {
-            Ok(what) => what,
-            Err(error) => return damaged(&format!("an event: {error}")),
-        };
-        events.push(Recorded {
-            number: row.get::<_, i64>(0)?.unsigned_abs(),
-            event: leasehold_core::Event {
-                at: wall(row.get(1)?),
-                lease: LeaseName::new(&row.get::<_, String>(2)?)?,
-                what,
-            },
-        });
-    }
-    Ok(events)
 }

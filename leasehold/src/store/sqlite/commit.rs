@@ -111,7 +111,8 @@ impl Writing<'_> {
             Err(error) if is_busy(&error) => return Err(Failure::Busy),
             Err(error) => return Err(Failure::Broken(schema::explain(self.place, &error))),
         }
-        let (replies, next) = match self.evaluate(items) {
+        let stamp = self.host.stamp();
+        let (replies, next) = match self.evaluate(items, stamp) {
             Ok(evaluated) => evaluated,
             Err(failure) => {
                 return Err(match self.roll_back() {
@@ -131,8 +132,11 @@ impl Writing<'_> {
     }
 
     /// The answers, and what the side file must say before they are given; nothing, if nothing was written.
-    fn evaluate(&self, items: &[Item]) -> Result<(Vec<Reply>, Option<Side>), Failure> {
-        let stamp = self.host.stamp();
+    fn evaluate(
+        &self,
+        items: &[Item],
+        stamp: Stamp,
+    ) -> Result<(Vec<Reply>, Option<Side>), Failure> {
         self.check_in_place().map_err(Failure::Broken)?;
         let db = &self.open.db;
         let about = About::load(db).map_err(|error| self.sort(error.into()))?;

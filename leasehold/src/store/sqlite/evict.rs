@@ -39,16 +39,21 @@ pub(super) fn evict(place: &Place) -> Result<Option<String>, StoreError> {
         return Ok(None);
     };
     let refuse = |why: String| StoreError::Invalid { what: why };
-    let owner = side.owner.ok_or_else(|| {
+    let owner = side_file.owner().ok_or_else(|| {
         refuse(format!(
-            "something has locked {} without saying which process it is; `lslocks` may tell",
+            "something has locked {} and cannot be seen from here; look from the host",
             place.side().display()
         ))
     })?;
-    if owner == Process::this() {
-        return Err(refuse("this very process has the turn".into()));
-    }
     let who = owner.describe();
+    // One that is stopped between taking the turn and saying so is meant as well; any other may be a program of the user.
+    if owner == Process::this() || (side.owner != Some(owner) && !owner.is_stopped()) {
+        let file = place.side();
+        return Err(refuse(format!(
+            "{who}, has locked {}; it is not in a write: end it yourself",
+            file.display()
+        )));
+    }
     kill(&owner).map_err(|error| refuse(format!("{who} cannot be killed: {error}")))?;
     match stuck(&lock, &side_file).map_err(failed)? {
         Some(side) if side.owner == Some(owner) => Err(schema::unavailable(

@@ -8,8 +8,10 @@
 mod clock;
 mod columns;
 mod commit;
+mod contents;
 mod evict;
 mod examine;
+mod job;
 mod open;
 mod place;
 mod process;
@@ -41,10 +43,11 @@ pub use clock::HostClock;
 
 use self::{
     commit::{Ack, Ask, Reply},
+    job::Job,
     place::Place,
     process::Process,
     read::Reader,
-    thread::{GROUP, Job, Writer},
+    thread::{GROUP, Writer},
     wake::Wake,
 };
 use super::{Changes, Finding, Profile, Recorded, Store, StoreError};
@@ -188,21 +191,21 @@ impl Store for SqliteStore {
     async fn pair(&self, key: &Key) -> Result<Option<Pair>, StoreError> {
         let key = key.clone();
         self.reader
-            .read(move |tables| columns::pair(tables.db, &key))
+            .read(move |tables| contents::pair(tables.db, &key))
             .await
     }
 
     async fn fence(&self, resource: &Resource) -> Result<Option<Fence>, StoreError> {
         let resource = resource.clone();
         self.reader
-            .read(move |tables| columns::fence(tables.db, &resource))
+            .read(move |tables| contents::fence(tables.db, &resource))
             .await
     }
 
     async fn entry(&self, work: &Work) -> Result<Option<Entry>, StoreError> {
         let work = work.clone();
         self.reader
-            .read(move |tables| columns::entry(tables.db, &work))
+            .read(move |tables| contents::entry(tables.db, &work))
             .await
     }
 
@@ -214,7 +217,7 @@ impl Store for SqliteStore {
     ) -> Result<Vec<Recorded>, StoreError> {
         let name = name.cloned();
         self.reader
-            .read(move |tables| columns::history(tables.db, name.as_ref(), after, limit))
+            .read(move |tables| contents::history(tables.db, name.as_ref(), after, limit))
             .await
     }
 

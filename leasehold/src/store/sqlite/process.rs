@@ -31,6 +31,26 @@ impl Process {
         }
     }
 
+    /// Who has a lock on the file with this device and inode, as the kernel tells; `None` if it does not, as for a process
+    /// of a pid namespace that cannot be seen from here.
+    pub(super) fn that_locked(device: u64, inode: u64) -> Option<Self> {
+        let locks = fs::read_to_string("/proc/locks").ok()?;
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let pid = locker(&locks, &format!("{major:02x}:{minor:02x}:{inode}"))?;
+        let start = stat(pid)?.start;
+        Some(Self {
+            pid,
+            start,
+            namespace: namespace(),
+        })
+    }
+
+    /// Whether it is stopped, and so will not go on by itself.
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stat()
+            .is_some_and(|stat| matches!(stat.state, 'T' | 't'))
+    }
+
     /// Whether it lives and this process can see it.
     pub(super) fn is_there(&self) -> bool {
         self.stat().is_some()
@@ -81,6 +101,18 @@ fn stat(pid: u32) -> Option<Stat> {
     })
 }
 
+/// The process number in a line such as `5: FLOCK  ADVISORY  WRITE 708 fe:00:3542 0 EOF`; those who wait have an arrow.
+fn locker(locks: &str, file: &str) -> Option<u32> {
+    let mut lines = locks.lines().map(|line| line.split_whitespace().skip(1));
+    lines.find_map(|mut words| {
+        let is_flock = words.next() == Some("FLOCK");
+        let pid = words.nth(2)?;
+        (is_flock && words.next() == Some(file))
+            .then(|| pid.parse().ok())
+            .flatten()
+    })
+}
+
 fn word(state: char) -> &'static str {
     match state {
         'T' => "is stopped",
@@ -94,6 +126,18 @@ fn word(state: char) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kernel_knows_who_has_a_lock() {
+        let file = tempfile::tempfile().unwrap();
+        let about = file.metadata().unwrap();
+        let locker = || Process::that_locked(about.dev(), about.ino());
+        assert_eq!(locker(), None);
+        rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+        assert_eq!(locker(), Some(Process::this()));
+        let waits = "5: POSIX  ADVISORY  WRITE 8 fe:00:3 0 EOF\n7: -> FLOCK  ADVISORY  WRITE 9 fe:00:3 0 EOF\n";
+        assert_eq!(super::locker(waits, "fe:00:3"), None);
+    }
 
     #[test]
     fn a_process_is_more_than_its_number() {

@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, ToSql};
 use super::{
     clock::{Dated, HostClock},
     columns::{self, RowError},
+    contents,
 };
 use crate::store::HISTORY_KEPT;
 
@@ -139,7 +140,7 @@ impl Rows for Tables<'_> {
     }
 
     fn pair(&mut self, key: &Key) -> Result<Option<Pair>, RowError> {
-        columns::pair(self.db, key)
+        contents::pair(self.db, key)
     }
 
     fn set_pair(&mut self, key: &Key, pair: Option<Pair>) -> Result<(), RowError> {
@@ -155,7 +156,7 @@ impl Rows for Tables<'_> {
     }
 
     fn fence(&mut self, resource: &Resource) -> Result<Option<Fence>, RowError> {
-        columns::fence(self.db, resource)
+        contents::fence(self.db, resource)
     }
 
     fn set_fence(&mut self, resource: &Resource, fence: Fence) -> Result<(), RowError> {
@@ -167,12 +168,12 @@ impl Rows for Tables<'_> {
     }
 
     fn entry(&mut self, work: &Work) -> Result<Option<Entry>, RowError> {
-        columns::entry(self.db, work)
+        contents::entry(self.db, work)
     }
 
     fn set_entry(&mut self, work: &Work, entry: Option<Entry>) -> Result<(), RowError> {
         self.written = true;
-        columns::set_entry(self.db, work, entry.as_ref())
+        contents::set_entry(self.db, work, entry.as_ref())
     }
 
     fn kept_from(&mut self) -> Result<WallTime, RowError> {
@@ -190,7 +191,7 @@ impl Rows for Tables<'_> {
     }
 
     fn event(&mut self, event: Event) -> Result<(), RowError> {
-        let what = columns::encode(&event.what)?;
+        let what = contents::encode(&event.what)?;
         self.write(
             "INSERT INTO event VALUES ((SELECT coalesce(max(number), 0) + 1 FROM event), ?1, ?2, ?3)",
             &[&columns::nanos(event.at.as_nanos()), &event.lease.as_str(), &what],

@@ -58,6 +58,14 @@ impl SideFile {
         self.inode
     }
 
+    /// Who has the turn: the kernel knows best; what the file says is for those whom it does not show. `None`: neither
+    /// tells, or nobody has it.
+    pub(super) fn owner(&self) -> Option<Process> {
+        let about = self.file.metadata().ok()?;
+        let said = || self.read().ok().flatten().and_then(|side| side.owner);
+        Process::that_locked(about.dev(), about.ino()).or_else(said)
+    }
+
     /// Whether `path` still leads to this file.
     pub(super) fn is_at(&self, path: &Path) -> bool {
         let (there, here) = (std::fs::symlink_metadata(path), self.file.metadata());

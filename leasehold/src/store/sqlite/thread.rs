@@ -11,12 +11,12 @@ use std::{
     time::Duration,
 };
 
-use leasehold_core::{BootTime, Command, Op, StoreTime};
-use tokio::sync::oneshot;
+use leasehold_core::BootTime;
 
 use super::{
     clock::HostClock,
-    commit::{Ask, Failure, Item, Open, Reply, Writing},
+    commit::{Failure, Item, Open, Reply, Writing},
+    job::{Job, fail_all},
     open::{self, Opened},
     place::Place,
     process::Process,
@@ -31,62 +31,10 @@ use crate::{
 
 /// The most operations in one transaction; more wait for the next one.
 pub(super) const GROUP: usize = 1_000;
-/// Nobody waits longer than this for another process's turn, and nobody longer than its own ttl (A8).
-const PATIENCE: Duration = Duration::from_secs(5);
 /// How often a blocked thread looks whether somebody's patience is over. It looks only while it is blocked.
 const LOOK: Duration = Duration::from_millis(200);
 /// How long the side file may be newer than its copy on the disk.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
-
-/// Some asks of one caller.
-pub(super) struct Job {
-    asks: Vec<Ask>,
-    received: StoreTime,
-    until: BootTime,
-    reply: oneshot::Sender<Vec<Reply>>,
-}
-
-impl Job {
-    /// Made when the request comes, so that all its waiting counts (A1).
-    pub(super) fn new(
-        asks: Vec<Ask>,
-        received: StoreTime,
-        now: BootTime,
-    ) -> (Self, oneshot::Receiver<Vec<Reply>>) {
-        let (reply, answer) = oneshot::channel();
-        let patience = asks.iter().map(patience).min().unwrap_or(PATIENCE);
-        let until = now.plus(patience);
-        (
-            Self {
-                asks,
-                received,
-                until,
-                reply,
-            },
-            answer,
-        )
-    }
-
-    /// A caller that has gone gets no answer; that is its loss, not ours.
-    fn fail(self, error: &StoreError) {
-        let replies = self.asks.iter().map(|_| Err(error.clone())).collect();
-        let _ = self.reply.send(replies);
-    }
-}
-
-fn patience(ask: &Ask) -> Duration {
-    match ask {
-        Ask::Op(Op::Lease {
-            command: Command::Acquire(asked),
-            ..
-        }) => asked.ttl.get().min(PATIENCE),
-        Ask::Op(Op::Lease {
-            command: Command::Renew(asked),
-            ..
-        }) => asked.ttl.get().min(PATIENCE),
-        _ => PATIENCE,
-    }
-}
 
 /// The thread's own state.
 pub(super) struct Writer {
@@ -326,13 +274,6 @@ fn one_by_one(writing: &mut Writing<'_>, items: &[Item]) -> (Result<Vec<Reply>, 
         }
     }
     (Ok(replies), false)
-}
-
-fn fail_all(waiting: Vec<Job>, error: &StoreError) -> Vec<Job> {
-    for job in waiting {
-        job.fail(error);
-    }
-    Vec::new()
 }
 
 /// Who has the turn, for those who wait for it (A8).
