@@ -6,7 +6,10 @@ use std::ffi::OsString;
 
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand, error::ErrorKind};
 
-use crate::{exit::Failure, parse};
+use crate::{
+    exit::{self, Failure},
+    out, parse,
+};
 
 /// Leases with fencing tokens: one actor at a time, and the late one cannot write.
 #[derive(Debug, Parser)]
@@ -88,6 +91,12 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ),
 ];
 
+const AFTER: &str = "\
+`leasehold help COMMAND` says more, with examples.
+
+Exit codes: 0 done, 1 nothing found, or a fault found by doctor, 2 wrong usage, 75 busy, 76 refused, 77 unknown outcome, \
+125 leasehold or the store failed.";
+
 /// The whole command, with its help.
 pub(crate) fn command() -> clap::Command {
     let mut command = Cli::command();
@@ -97,9 +106,7 @@ pub(crate) fn command() -> clap::Command {
         groups(&command),
         heading("Options"),
     );
-    Cli::command()
-        .help_template(template)
-        .after_help("`leasehold help COMMAND` says more, with examples.")
+    Cli::command().help_template(template).after_help(AFTER)
 }
 
 fn groups(command: &clap::Command) -> String {
@@ -137,13 +144,14 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, Failure
         .and_then(|matches| Cli::from_arg_matches(&matches))
         .map_err(|error| match error.kind() {
             ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-                // A reader that has gone away wants no help.
-                let _ = error.print();
-                Failure::silent(0)
+                match out::text_as_it_is(&error.render().ansi().to_string()) {
+                    Ok(()) => Failure::silent(exit::DONE),
+                    Err(failure) => failure,
+                }
             }
             ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
                 let _ = error.print();
-                Failure::silent(crate::exit::USAGE)
+                Failure::silent(exit::USAGE)
             }
             ErrorKind::MissingSubcommand => {
                 Failure::usage("a command is missing; `leasehold help` lists all commands")

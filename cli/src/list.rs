@@ -41,9 +41,10 @@ impl List {
                 out::json(&LeaseView::of(lease))?;
             }
         } else if leases.is_empty() {
-            out::note(match self.held {
-                true => "nobody holds a lease",
-                false => "no lease has that name yet",
+            out::note(match (self.held, self.prefix.as_str()) {
+                (true, _) => "nobody holds a lease",
+                (false, "") => "there is no lease yet",
+                (false, _) => "no lease has such a name",
             });
         } else {
             let rows = leases.iter().map(|lease| {

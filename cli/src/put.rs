@@ -56,7 +56,7 @@ pub(crate) struct Put {
     #[arg(value_parser = parse::key())]
     key: Key,
     /// The value, up to 64 KiB; `-` reads it from standard input
-    #[arg(allow_hyphen_values = true)]
+    #[arg(allow_negative_numbers = true)]
     value: OsString,
     #[command(flatten)]
     proof: ProofArgs,

@@ -5,11 +5,12 @@ mod common;
 use std::{
     io::{BufRead, BufReader},
     process::{Child, Stdio},
+    sync::mpsc::{Receiver, channel},
     thread,
     time::Duration,
 };
 
-use common::{Place, finish, until};
+use common::{LIMIT, Place, finish};
 use serde_json::{Value, json};
 
 #[test]
@@ -196,27 +197,35 @@ fn history_tells_grants_losses_and_refusals_in_order() {
 fn watch_prints_events_as_they_come_until_a_signal() {
     let place = Place::new();
     place.acquire("before --holder a");
-    let (mut watch, lines) = watching(&place, &["watch", "--json"]);
-    let mut lines = lines.map(|line| {
-        let event: Value = serde_json::from_str(&line).expect("JSON");
-        without_number_and_time(event)
+    let (watch, lines) = watching(&place, &["watch", "--json"], usize::MAX);
+    let shape = |line: &str| without_number_and_time(serde_json::from_str(line).expect("JSON"));
+    // From when on it watches nobody can tell; what it shows first is one of these, and not what was before.
+    let first = (0..100).find_map(|round| {
+        place.acquire(&format!("nightly/{round} --holder b"));
+        lines.recv_timeout(Duration::from_millis(300)).ok()
     });
-    let (_, session) = place.acquire("nightly --ttl 1m --holder b");
+    let first = shape(&first.expect("it shows something"));
     assert_eq!(
-        lines.next(),
+        (&first["event"], &first["holder"]),
+        (&json!("granted"), &json!("b"))
+    );
+
+    let (_, session) = place.acquire("weekly --ttl 1m --holder c");
+    place.ok(&format!("release weekly --token 1 --session {session}"));
+    let mut weekly = std::iter::from_fn(|| lines.recv_timeout(LIMIT).ok())
+        .map(|line| shape(&line))
+        .filter(|event| event["lease"] == "weekly");
+    assert_eq!(
+        weekly.next(),
         Some(
-            json!({ "lease": "nightly", "event": "granted", "holder": "b", "token": "1", "ttl_ms": 60_000 })
+            json!({ "lease": "weekly", "event": "granted", "holder": "c", "token": "1", "ttl_ms": 60_000 })
         )
     );
-    place.ok(&format!("release nightly --token 1 --session {session}"));
     assert_eq!(
-        lines.next(),
-        Some(json!({ "lease": "nightly", "event": "released", "holder": "b", "token": "1" }))
+        weekly.next(),
+        Some(json!({ "lease": "weekly", "event": "released", "holder": "c", "token": "1" }))
     );
     signal(&watch, "TERM");
-    until("it ends", || {
-        watch.try_wait().expect("it can be waited for").is_some()
-    });
     assert_eq!(finish(watch).code, 128 + 15);
 }
 
@@ -226,8 +235,8 @@ fn watch_resumes_after_an_event() {
     let place = Place::new();
     place.acquire("nightly --holder a");
     place.acquire("weekly --holder a");
-    let (watch, mut lines) = watching(&place, &["watch", "weekly", "--after", "0"]);
-    let line = lines.next().expect("a line");
+    let (watch, lines) = watching(&place, &["watch", "weekly", "--after", "0"], 2);
+    let line = lines.recv_timeout(LIMIT).expect("a line");
     assert!(
         line.ends_with("  weekly  granted to a for 15s, token 1"),
         "{line}"
@@ -241,9 +250,8 @@ fn watch_resumes_after_an_event() {
 fn watch_ends_quietly_when_nobody_reads() {
     let place = Place::new();
     place.acquire("nightly --holder a");
-    let (watch, mut lines) = watching(&place, &["watch", "--after", "0"]);
-    assert!(lines.next().is_some());
-    drop(lines);
+    let (watch, lines) = watching(&place, &["watch", "--after", "0"], 1);
+    assert!(lines.recv_timeout(LIMIT).is_ok());
     let ran = finish(watch);
     assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{ran:?}");
 }
@@ -293,19 +301,24 @@ fn what_is_not_a_terminal_gets_no_colours() {
     }
 }
 
-/// A watch, and the lines it prints; it has begun when this returns.
-fn watching(place: &Place, args: &[&str]) -> (Child, impl Iterator<Item = String> + use<>) {
+/// A watch, and the first `count` lines it prints; then its output is closed.
+fn watching(place: &Place, args: &[&str], count: usize) -> (Child, Receiver<String>) {
     let mut child = place
         .command()
         .args(args)
-        .env("LEASEHOLD_LOG", "off")
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("it starts");
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-    thread::sleep(Duration::from_millis(500));
-    (child, lines.map(|line| line.expect("a line")))
+    let (send, receive) = channel();
+    thread::spawn(move || {
+        for line in lines.take(count).map_while(Result::ok) {
+            // A test that has seen enough listens no more.
+            let _ = send.send(line);
+        }
+    });
+    (child, receive)
 }
 
 fn signal(child: &Child, name: &str) {

@@ -74,7 +74,7 @@ fn doctor_warns_of_twins() {
 #[test]
 fn force_release_raises_the_token_and_keeps_the_promise() {
     let place = Place::new();
-    let (_, session) = place.acquire("nightly --ttl 2s --holder a");
+    let (_, session) = place.acquire("nightly --ttl 6s --holder a");
     let done = place.json("admin force-release nightly");
     assert_eq!(
         done,
@@ -119,7 +119,7 @@ fn force_release_raises_the_token_and_keeps_the_promise() {
 #[test]
 fn bump_takes_everything_away_and_passes_every_token() {
     let place = Place::new();
-    place.acquire("nightly --ttl 1s --holder a");
+    place.acquire("nightly --ttl 4s --holder a");
     let before = place.everything();
     place
         .run("admin bump --above 1")

@@ -213,12 +213,3 @@ pub(crate) fn mode(path: &std::path::Path) -> u32 {
         .mode()
         & 0o777
 }
-
-/// Waits until something is so, but not for ever.
-pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
-    let started = Instant::now();
-    while !so() {
-        assert!(started.elapsed() < LIMIT, "never: {what}");
-        thread::sleep(Duration::from_millis(10));
-    }
-}
