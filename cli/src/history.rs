@@ -49,9 +49,7 @@ impl History {
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         let events = newest(&*store, self.name.as_ref(), self.after, limit).await?;
         if app.json {
-            for event in &events {
-                out::json(&EventView::of(event))?;
-            }
+            out::jsons(events.iter().map(EventView::of))?;
         } else if events.is_empty() {
             out::note("nothing has happened yet");
         } else {

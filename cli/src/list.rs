@@ -37,9 +37,7 @@ impl List {
         leases.truncate(limit);
         leases.retain(|lease| !self.held || lease.state == State::Held);
         if app.json {
-            for lease in &leases {
-                out::json(&LeaseView::of(lease))?;
-            }
+            out::jsons(leases.iter().map(LeaseView::of))?;
         } else if leases.is_empty() {
             out::note(match (self.held, self.prefix.as_str()) {
                 (true, _) => "nobody holds a lease",

@@ -10,6 +10,9 @@ use serde::Serialize;
 
 use crate::exit::{DONE, Failure};
 
+/// How much is printed at once, about, in bytes.
+const CHUNK: usize = 64 * 1024;
+
 /// Prints a line.
 pub(crate) fn line(text: &str) -> Result<(), Failure> {
     text_as_it_is(&format!("{text}\n"))
@@ -17,9 +20,22 @@ pub(crate) fn line(text: &str) -> Result<(), Failure> {
 
 /// Prints an object on a line of its own.
 pub(crate) fn json(value: &impl Serialize) -> Result<(), Failure> {
-    let text = serde_json::to_string(value)
-        .map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
-    line(&text)
+    jsons(std::iter::once(value))
+}
+
+/// Prints objects, a line each; many at once, not each by itself.
+pub(crate) fn jsons(values: impl Iterator<Item = impl Serialize>) -> Result<(), Failure> {
+    let mut text = Vec::new();
+    for value in values {
+        serde_json::to_writer(&mut text, &value)
+            .map_err(|error| Failure::failed(format!("cannot write JSON: {error}")))?;
+        text.push(b'\n');
+        if text.len() >= CHUNK {
+            bytes(&text)?;
+            text.clear();
+        }
+    }
+    bytes(&text)
 }
 
 /// Prints several lines, with colours where they are wanted.

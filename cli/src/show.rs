@@ -36,9 +36,8 @@ pub(crate) fn table<const N: usize>(
         row.max_height(1);
         table.add_row(row);
     }
-    table
-        .lines()
-        .try_for_each(|line| out::line(line.trim_end()))
+    let lines = table.lines().map(|line| format!("{}\n", line.trim_end()));
+    out::text_as_it_is(&lines.collect::<String>())
 }
 
 /// What a lease is, in a word or two.
