@@ -215,7 +215,7 @@ impl From<Invalid> for StoreError {
 }
 
 /// Whether this made a lease free, so that those who wait should ask again.
-fn frees(outcome: &Outcome) -> bool {
+pub(crate) fn frees(outcome: &Outcome) -> bool {
     matches!(
         outcome,
         Outcome::Lease(Answer::Released | Answer::Bumped { .. })
