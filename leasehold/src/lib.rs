@@ -28,3 +28,8 @@ pub use leasehold_core::{
     Session, Term, TimeService, Timing, Token, Ttl, Value, Wait, WallTime, WorkKey,
 };
 pub use store::{SharedStore, Store, StoreError, connect};
+
+/// The program in the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
