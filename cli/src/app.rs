@@ -63,6 +63,19 @@ impl App {
         self.typed.is_none() && env::var_os(STORE).is_none()
     }
 
+    /// The path of the default store, the first time that this user is to be told of it.
+    pub(crate) fn first_use_of_the_default(&self) -> Option<String> {
+        if !self.is_default() {
+            return None;
+        }
+        let path = default_path().ok()?;
+        // Beside the store, whose folder is there by now. If the mark cannot be made, it is said again.
+        match std::fs::File::create_new(path.with_extension("said")) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => None,
+            _ => Some(path.display().to_string()),
+        }
+    }
+
     /// What was typed, else the environment's, else the default.
     fn url(&self) -> Result<String, Failure> {
         match (&self.typed, env::var_os(STORE)) {

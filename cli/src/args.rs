@@ -44,6 +44,8 @@ pub(crate) struct Global {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run a command under a lease, and stop it in time when the lease is lost
+    Run(crate::run::Run),
     /// Show the idea with three real processes: one freezes, and its late write is refused
     Demo(crate::demo::Demo),
     /// Take a lease by hand and print its token and session

@@ -20,6 +20,8 @@ pub(crate) const BUSY: u8 = 75;
 pub(crate) const REFUSED: u8 = 76;
 /// It may have happened or not, and may yet.
 pub(crate) const UNKNOWN: u8 = 77;
+/// The lease was lost, and `run` stopped the command.
+pub(crate) const LOST: u8 = 124;
 /// Leasehold or the store failed.
 pub(crate) const FAILED: u8 = 125;
 
@@ -84,6 +86,16 @@ impl Failure {
         Self::new("unknown", UNKNOWN, message)
     }
 
+    /// Work of the ledger was begun and not finished.
+    pub(crate) fn unfinished(message: impl Into<String>) -> Self {
+        Self::new("unfinished", UNKNOWN, message)
+    }
+
+    /// The lease was lost and the command stopped.
+    pub(crate) fn lost_and_stopped(message: impl Into<String>) -> Self {
+        Self::new("lost", LOST, message)
+    }
+
     /// We or the store failed.
     pub(crate) fn failed(message: impl Into<String>) -> Self {
         Self::new("failed", FAILED, message)
@@ -122,7 +134,8 @@ impl Failure {
         self.code
     }
 
-    fn print(&self, json: bool) {
+    /// Says what went wrong, and goes on.
+    pub(crate) fn print(&self, json: bool) {
         let Some(kind) = self.kind else { return };
         // An error that cannot be printed leaves the exit code.
         if json {

@@ -17,6 +17,10 @@ use crate::{ask, exit::Failure, parse};
 pub(crate) const LEASE: &str = "LEASEHOLD_LEASE";
 /// Its token.
 pub(crate) const TOKEN: &str = "LEASEHOLD_TOKEN";
+/// Who holds it, for people; only `run` sets it.
+pub(crate) const HOLDER: &str = "LEASEHOLD_HOLDER";
+/// What a receiver that checks no token can tell a repetition by; only `run` sets it (I3).
+pub(crate) const IDEMPOTENCY_KEY: &str = "LEASEHOLD_IDEMPOTENCY_KEY";
 /// The session of a lease taken by hand. `run` never sets it.
 pub(crate) const SESSION: &str = "LEASEHOLD_SESSION";
 /// Where the supervisor of the job answers `check`; only `run` sets it.

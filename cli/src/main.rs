@@ -25,6 +25,7 @@ mod parse;
 mod put;
 mod release;
 mod renew;
+mod run;
 mod show;
 mod socket;
 mod status;
@@ -61,6 +62,7 @@ fn start(cli: Cli) -> Result<Exit, Failure> {
 
 async fn run(command: Command, app: &App) -> Result<Exit, Failure> {
     match command {
+        Command::Run(command) => command.run(app).await,
         Command::Demo(command) => command.run(app).await,
         Command::Acquire(command) => command.run(app).await,
         Command::Renew(command) => command.run(app).await,

@@ -4,7 +4,7 @@ use std::{ffi::OsStr, time::Duration};
 
 use clap::{Arg, Command, builder::TypedValueParser, error::ErrorKind};
 use jiff::fmt::friendly::SpanParser;
-use leasehold::{Holder, Info, Invalid, Key, LeaseName, LockDelay, Session, Token, Ttl};
+use leasehold::{Holder, Info, Invalid, Key, LeaseName, LockDelay, Session, Token, Ttl, WorkKey};
 
 use crate::exit::Failure;
 
@@ -78,6 +78,10 @@ pub(crate) fn info() -> Kind<Info> {
 
 pub(crate) fn key() -> Kind<Key> {
     kind("key", Key::new)
+}
+
+pub(crate) fn work_key() -> Kind<WorkKey> {
+    kind("ledger key", WorkKey::new)
 }
 
 pub(crate) fn token() -> Kind<Token> {

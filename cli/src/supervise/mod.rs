@@ -49,7 +49,7 @@ use rustix::process::{Signal, WaitStatus, getpid, set_child_subreaper};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use plan::{Cause, Deadline, Reason};
-pub(crate) use signals::{Parent, Signals};
+pub(crate) use signals::{Parent, Signals, hangups_are_ignored};
 
 use message::{Channel, ToGuard};
 use shared::{Shared, State};

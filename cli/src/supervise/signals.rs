@@ -94,6 +94,11 @@ impl Parent {
     }
 }
 
+/// Whether whoever started us wants us to outlive it: `nohup`.
+pub(crate) fn hangups_are_ignored() -> bool {
+    is_in(ignored(), Signal::HUP.as_raw())
+}
+
 /// Makes this process deaf to the signals that end a process politely: it is the supervisor who is meant. Unlike an
 /// ignored signal, this is undone in the programs we start.
 pub(super) fn shrug_off() -> io::Result<()> {
