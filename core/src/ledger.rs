@@ -142,15 +142,19 @@ pub struct Abandon {
 }
 
 /// What becomes of an entry.
-pub(crate) enum Change {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It stays as it is.
     Keep,
+    /// It becomes this.
     Write(Entry),
+    /// It goes.
     Remove,
 }
 
 /// I5 in its order: look up, compare, then the fence, then the entry. `issued` compares the token with the lease;
 /// `kept_from` is the age of the oldest entry that is still kept.
-pub(crate) fn begin(
+pub fn begin(
     entry: Option<Entry>,
     asked: Begin,
     issued: Result<(), Refusal>,
@@ -193,7 +197,8 @@ pub(crate) fn begin(
     (Change::Keep, verdict)
 }
 
-pub(crate) fn complete(entry: Option<Entry>, asked: Complete, now: WallTime) -> (Change, Verdict) {
+/// The work is done. Repeating it is fine.
+pub fn complete(entry: Option<Entry>, asked: Complete, now: WallTime) -> (Change, Verdict) {
     match owned(entry, asked.token, asked.attempt) {
         Err(verdict) => (Change::Keep, verdict),
         Ok(entry) if entry.done.is_some() => (Change::Keep, Verdict::Completed),
@@ -207,7 +212,8 @@ pub(crate) fn complete(entry: Option<Entry>, asked: Complete, now: WallTime) -> 
     }
 }
 
-pub(crate) fn abandon(entry: Option<Entry>, asked: &Abandon) -> (Change, Verdict) {
+/// The work failed without effect.
+pub fn abandon(entry: Option<Entry>, asked: &Abandon) -> (Change, Verdict) {
     match owned(entry, asked.token, asked.attempt) {
         Err(Verdict::NotBegun) => (Change::Keep, Verdict::Abandoned),
         Err(verdict) => (Change::Keep, verdict),

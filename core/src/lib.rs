@@ -29,7 +29,7 @@ mod hold;
 mod id;
 mod invalid;
 mod lease;
-mod ledger;
+pub mod ledger;
 mod name;
 mod op;
 mod pair;

@@ -9,6 +9,7 @@ pub mod clock;
 mod dice;
 mod engine;
 mod error;
+pub mod fence;
 mod guard;
 mod keeper;
 mod pause;

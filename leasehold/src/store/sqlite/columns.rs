@@ -11,7 +11,7 @@ use super::clock::Dated;
 
 /// Why a row could not be read or written.
 #[derive(Debug)]
-pub(super) enum RowError {
+pub(crate) enum RowError {
     Sqlite(rusqlite::Error),
     /// It holds something that was never stored.
     Damaged(String),
@@ -35,14 +35,14 @@ impl From<Invalid> for RowError {
     }
 }
 
-pub(super) type Result<T> = std::result::Result<T, RowError>;
+pub(crate) type Result<T> = std::result::Result<T, RowError>;
 
 pub(super) fn damaged<T>(what: &str) -> Result<T> {
     Err(RowError::Damaged(what.to_owned()))
 }
 
 /// Nanoseconds as a column holds them; no time of a machine's life is above 2^63.
-pub(super) fn nanos(nanos: u64) -> i64 {
+pub(crate) fn nanos(nanos: u64) -> i64 {
     i64::try_from(nanos).unwrap_or(i64::MAX)
 }
 
@@ -50,7 +50,7 @@ fn time(nanos: i64) -> StoreTime {
     StoreTime::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
-pub(super) fn wall(nanos: i64) -> WallTime {
+pub(crate) fn wall(nanos: i64) -> WallTime {
     WallTime::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 

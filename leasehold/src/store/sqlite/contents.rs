@@ -31,24 +31,41 @@ pub(super) fn pair(db: &Connection, key: &Key) -> Result<Option<Pair>> {
     Ok(Some(Pair { value, fence }))
 }
 
-pub(super) fn fence(db: &Connection, resource: &Resource) -> Result<Option<Fence>> {
-    let mut select = db.prepare_cached("SELECT lease, token FROM fence WHERE resource = ?1")?;
+/// The fence of a receiver, from a table like the store's own.
+pub(crate) fn fence(db: &Connection, table: &str, resource: &Resource) -> Result<Option<Fence>> {
+    let sql = format!("SELECT lease, token FROM {table} WHERE resource = ?1");
+    let mut select = db.prepare_cached(&sql)?;
     let mut rows = select.query([resource.as_str()])?;
     let Some(row) = rows.next()? else {
         return Ok(None);
     };
     let lease = LeaseName::new(&row.get::<_, String>(0)?)?;
-    Ok(Some(Fence {
-        lease,
-        highest: stored_token(row.get(1)?)?,
-    }))
+    let highest = stored_token(row.get(1)?)?;
+    Ok(Some(Fence { lease, highest }))
 }
 
-pub(super) fn entry(db: &Connection, work: &Work) -> Result<Option<Entry>> {
-    let mut select = db.prepare_cached(
+pub(crate) fn set_fence(
+    db: &Connection,
+    table: &str,
+    resource: &Resource,
+    fence: &Fence,
+) -> Result<()> {
+    let sql = format!("INSERT OR REPLACE INTO {table}(resource, lease, token) VALUES (?1, ?2, ?3)");
+    db.prepare_cached(&sql)?.execute(params![
+        resource.as_str(),
+        fence.lease.as_str(),
+        token(Some(fence.highest))
+    ])?;
+    Ok(())
+}
+
+/// A line of a ledger, from a table like the store's own.
+pub(crate) fn entry(db: &Connection, table: &str, work: &Work) -> Result<Option<Entry>> {
+    let sql = format!(
         "SELECT token, attempt, holder, fingerprint, begun, done, response \
-         FROM ledger WHERE lease = ?1 AND key = ?2",
-    )?;
+         FROM {table} WHERE lease = ?1 AND key = ?2"
+    );
+    let mut select = db.prepare_cached(&sql)?;
     let mut rows = select.query([work.lease.as_str(), work.key.as_str()])?;
     let Some(row) = rows.next()? else {
         return Ok(None);
@@ -70,18 +87,24 @@ pub(super) fn entry(db: &Connection, work: &Work) -> Result<Option<Entry>> {
     }))
 }
 
-pub(super) fn set_entry(db: &Connection, work: &Work, entry: Option<&Entry>) -> Result<()> {
+pub(crate) fn set_entry(
+    db: &Connection,
+    table: &str,
+    work: &Work,
+    entry: Option<&Entry>,
+) -> Result<()> {
     let (lease, key) = (work.lease.as_str(), work.key.as_str());
     let Some(entry) = entry else {
-        db.prepare_cached("DELETE FROM ledger WHERE lease = ?1 AND key = ?2")?
-            .execute([lease, key])?;
+        let sql = format!("DELETE FROM {table} WHERE lease = ?1 AND key = ?2");
+        db.prepare_cached(&sql)?.execute([lease, key])?;
         return Ok(());
     };
-    db.prepare_cached(
-        "INSERT OR REPLACE INTO ledger(lease, key, token, attempt, holder, fingerprint, begun, done, response) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-    )?
-    .execute(params![
+    let sql = format!(
+        "INSERT OR REPLACE INTO {table}\
+         (lease, key, token, attempt, holder, fingerprint, begun, done, response) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)"
+    );
+    db.prepare_cached(&sql)?.execute(params![
         lease,
         key,
         token(Some(entry.token)),

@@ -6,9 +6,9 @@
 //! is evicted; they are told so (A8).
 
 mod clock;
-mod columns;
+pub(crate) mod columns;
 mod commit;
-mod contents;
+pub(crate) mod contents;
 mod evict;
 mod examine;
 mod job;
@@ -17,7 +17,7 @@ mod place;
 mod process;
 mod read;
 mod rows;
-mod schema;
+pub(crate) mod schema;
 mod side;
 mod thread;
 mod turn;
@@ -198,14 +198,14 @@ impl Store for SqliteStore {
     async fn fence(&self, resource: &Resource) -> Result<Option<Fence>, StoreError> {
         let resource = resource.clone();
         self.reader
-            .read(move |tables| contents::fence(tables.db, &resource))
+            .read(move |tables| contents::fence(tables.db, "fence", &resource))
             .await
     }
 
     async fn entry(&self, work: &Work) -> Result<Option<Entry>, StoreError> {
         let work = work.clone();
         self.reader
-            .read(move |tables| contents::entry(tables.db, &work))
+            .read(move |tables| contents::entry(tables.db, "ledger", &work))
             .await
     }
 

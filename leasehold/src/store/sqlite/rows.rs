@@ -156,24 +156,21 @@ impl Rows for Tables<'_> {
     }
 
     fn fence(&mut self, resource: &Resource) -> Result<Option<Fence>, RowError> {
-        contents::fence(self.db, resource)
+        contents::fence(self.db, "fence", resource)
     }
 
     fn set_fence(&mut self, resource: &Resource, fence: Fence) -> Result<(), RowError> {
-        let (lease, token) = (fence.lease.as_str(), columns::token(Some(fence.highest)));
-        self.write(
-            "INSERT OR REPLACE INTO fence VALUES (?1, ?2, ?3)",
-            &[&resource.as_str(), &lease, &token],
-        )
+        self.written = true;
+        contents::set_fence(self.db, "fence", resource, &fence)
     }
 
     fn entry(&mut self, work: &Work) -> Result<Option<Entry>, RowError> {
-        contents::entry(self.db, work)
+        contents::entry(self.db, "ledger", work)
     }
 
     fn set_entry(&mut self, work: &Work, entry: Option<Entry>) -> Result<(), RowError> {
         self.written = true;
-        contents::set_entry(self.db, work, entry.as_ref())
+        contents::set_entry(self.db, "ledger", work, entry.as_ref())
     }
 
     fn kept_from(&mut self) -> Result<WallTime, RowError> {

@@ -9,7 +9,7 @@ use super::{
 use crate::store::StoreError;
 
 /// Marks the file as ours: "leas".
-const APPLICATION: i32 = 0x6c65_6173;
+pub(crate) const APPLICATION: i32 = 0x6c65_6173;
 /// Grows with every change of the tables.
 const VERSION: i32 = 1;
 /// Earlier ones can lose a commit when one process writes while another checkpoints (SQ1).
