@@ -36,7 +36,8 @@ impl Bearer for Guard {
 
     /// What else is refused is a mistake of the caller and says nothing about the lease.
     fn refused(&self, refusal: &Refusal) {
-        if let Refusal::Stale { .. } | Refusal::Expired { .. } | Refusal::Released { .. } = refusal {
+        if let Refusal::Stale { .. } | Refusal::Expired { .. } | Refusal::Released { .. } = refusal
+        {
             self.fenced_out(refusal.clone());
         }
     }

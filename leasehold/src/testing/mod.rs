@@ -20,6 +20,7 @@ mod clock;
 mod gate;
 mod script;
 
+pub use crate::store::contract;
 pub use clock::VirtualClock;
 pub use gate::Gate;
 pub use script::{Fault, On, ScriptedStore, Stuck};

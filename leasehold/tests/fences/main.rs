@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used)] // Helpers of tests, which may.
 
+mod guard;
 mod kv;
 mod ledger;
 mod race;

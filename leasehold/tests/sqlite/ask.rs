@@ -1,20 +1,13 @@
 //! Short ways to ask a store, and to make one.
 
-use std::{
-    path::PathBuf,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-    time::Duration,
-};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use leasehold::{
-    BootTime, Holder, Key, LeaseName, LockDelay, RenewId, RequestId, Session, Store, StoreError,
-    Token, Ttl, Value, WallTime,
-    clock::Clock,
+    Holder, Key, LeaseName, LockDelay, RenewId, RequestId, Session, Store, StoreError, Token, Ttl,
+    Value,
     core::{Acquire, Answer, Command, Op, Outcome, Release, Renew},
     store::sqlite::{HostClock, SqliteStore},
+    testing::VirtualClock,
 };
 use tempfile::TempDir;
 
@@ -123,37 +116,17 @@ pub(crate) async fn granted_within(
         .expect("nobody was granted the lease")
 }
 
-/// A clock that stands still until it is moved.
-#[derive(Debug, Default)]
-pub(crate) struct HandClock(AtomicU64);
-
-impl HandClock {
-    /// A clock that many seconds after its boot.
-    pub(crate) fn at(seconds: u64) -> Arc<Self> {
-        let clock = Arc::new(Self::default());
-        clock.advance(Duration::from_secs(seconds));
-        clock
-    }
-
-    pub(crate) fn advance(&self, by: Duration) {
-        self.0.fetch_add(by.as_nanos() as u64, Ordering::Relaxed);
-    }
-}
-
-impl Clock for HandClock {
-    fn now(&self) -> BootTime {
-        BootTime::from_nanos(self.0.load(Ordering::Relaxed))
-    }
-
-    fn wall(&self) -> WallTime {
-        WallTime::from_nanos(1_796_000_000_000_000_000 + self.0.load(Ordering::Relaxed))
-    }
+/// A clock that is moved by hand, so many seconds after the others.
+pub(crate) fn clock_at(seconds: u64) -> Arc<VirtualClock> {
+    let clock = VirtualClock::new();
+    clock.advance(Duration::from_secs(seconds));
+    clock
 }
 
 /// A store whose boot and time the test decides.
 pub(crate) async fn store_of(
     path: &PathBuf,
-    clock: &Arc<HandClock>,
+    clock: &Arc<VirtualClock>,
     boot: &str,
 ) -> Arc<SqliteStore> {
     let host = HostClock::with(clock.clone(), boot);

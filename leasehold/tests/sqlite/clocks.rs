@@ -10,7 +10,7 @@ use leasehold::{
 
 use crate::{
     ask::{
-        HandClock, acquire, answer, granted, granted_within, name, place, release, renew, skipped,
+        acquire, answer, clock_at, granted, granted_within, name, place, release, renew, skipped,
         store_of, ttl,
     },
     child::Process,
@@ -27,10 +27,10 @@ fn is_held(now: &Answer) -> bool {
 async fn after_a_reboot_a_lease_is_kept_for_its_ttl_and_no_longer() {
     for (before, after) in [(1_000_000, 5), (5, 1_000_000), (500, 500)] {
         let (_folder, path) = place();
-        let store = store_of(&path, &HandClock::at(before), "before").await;
+        let store = store_of(&path, &clock_at(before), "before").await;
         granted(&*store, "a", 1, ttl(10_000)).await;
         drop(store);
-        let clock = HandClock::at(after);
+        let clock = clock_at(after);
         let store = store_of(&path, &clock, "after").await;
         let ask = || async { answer(store.apply(acquire("a", "b", 2, ttl(10_000))).await) };
         for elapsed in 0..11 {
@@ -50,10 +50,10 @@ async fn after_a_reboot_a_lease_is_kept_for_its_ttl_and_no_longer() {
 #[tokio::test]
 async fn after_a_reboot_a_released_lease_is_free_at_once() {
     let (_folder, path) = place();
-    let store = store_of(&path, &HandClock::at(1_000_000), "before").await;
+    let store = store_of(&path, &clock_at(1_000_000), "before").await;
     let token = granted(&*store, "a", 1, ttl(10_000)).await;
     store.apply(release("a", token, 1)).await.unwrap();
-    let store = store_of(&path, &HandClock::at(5), "after").await;
+    let store = store_of(&path, &clock_at(5), "after").await;
     granted(&*store, "a", 2, ttl(10_000)).await;
 }
 
@@ -61,12 +61,12 @@ async fn after_a_reboot_a_released_lease_is_free_at_once() {
 #[tokio::test]
 async fn many_clocks_that_ask_do_not_extend_a_lease() {
     let (_folder, path) = place();
-    let store = store_of(&path, &HandClock::at(77), "gone").await;
+    let store = store_of(&path, &clock_at(77), "gone").await;
     granted(&*store, "a", 1, ttl(10_000)).await;
     drop(store);
     let mut others = Vec::new();
     for (number, at) in [3, 50_000, 900].into_iter().enumerate() {
-        let clock = HandClock::at(at);
+        let clock = clock_at(at);
         let store = store_of(&path, &clock, &format!("container {number}")).await;
         others.push((clock, store, 100 + number as u128));
     }
@@ -89,7 +89,7 @@ async fn many_clocks_that_ask_do_not_extend_a_lease() {
 #[tokio::test]
 async fn a_holder_on_another_clock_that_renews_keeps_its_lease() {
     let (_folder, path) = place();
-    let (here, there) = (HandClock::at(1_000), HandClock::at(9_000_000));
+    let (here, there) = (clock_at(1_000), clock_at(9_000_000));
     let holder = store_of(&path, &there, "there").await;
     let contender = store_of(&path, &here, "here").await;
     let ask = || async { answer(contender.apply(acquire("a", "b", 2, ttl(10_000))).await) };
@@ -126,7 +126,7 @@ async fn a_holder_on_another_clock_that_renews_keeps_its_lease() {
 #[tokio::test]
 async fn on_another_clock_the_longest_promise_counts_and_the_lock_delay_follows() {
     let (_folder, path) = place();
-    let store = store_of(&path, &HandClock::at(9), "before").await;
+    let store = store_of(&path, &clock_at(9), "before").await;
     let Op::Lease {
         name: lease,
         command: leasehold::core::Command::Acquire(mut asked),
@@ -150,7 +150,7 @@ async fn on_another_clock_the_longest_promise_counts_and_the_lock_delay_follows(
             .await,
     );
     assert!(matches!(renewed, Answer::Renewed { .. }));
-    let clock = HandClock::at(5);
+    let clock = clock_at(5);
     let store = store_of(&path, &clock, "after").await;
     let ask = || async { answer(store.apply(acquire("a", "b", 2, ttl(10_000))).await) };
     assert!(is_held(&ask().await));
@@ -166,10 +166,10 @@ async fn on_another_clock_the_longest_promise_counts_and_the_lock_delay_follows(
 #[tokio::test]
 async fn a_clock_that_went_back_does_not_hold_a_lease_for_ever() {
     let (_folder, path) = place();
-    let store = store_of(&path, &HandClock::at(1_000_000), "boot").await;
+    let store = store_of(&path, &clock_at(1_000_000), "boot").await;
     granted(&*store, "a", 1, ttl(10_000)).await;
     drop(store);
-    let clock = HandClock::at(1_000);
+    let clock = clock_at(1_000);
     let store = store_of(&path, &clock, "boot").await;
     let ask = || async { answer(store.apply(acquire("a", "b", 2, ttl(10_000))).await) };
     assert!(is_held(&ask().await));
@@ -181,9 +181,9 @@ async fn a_clock_that_went_back_does_not_hold_a_lease_for_ever() {
 #[tokio::test]
 async fn a_status_on_another_clock_shows_the_whole_promise() {
     let (_folder, path) = place();
-    let store = store_of(&path, &HandClock::at(9), "before").await;
+    let store = store_of(&path, &clock_at(9), "before").await;
     granted(&*store, "a", 1, ttl(10_000)).await;
-    let clock = HandClock::at(5);
+    let clock = clock_at(5);
     let store = store_of(&path, &clock, "after").await;
     for _ in 0..3 {
         let status = store.status(&name("a")).await.unwrap().unwrap();
@@ -196,10 +196,10 @@ async fn a_status_on_another_clock_shows_the_whole_promise() {
 #[tokio::test]
 async fn a_foreign_record_is_forgotten_a_day_after_it_was_seen() {
     let (_folder, path) = place();
-    let store = store_of(&path, &HandClock::at(9), "before").await;
+    let store = store_of(&path, &clock_at(9), "before").await;
     let token = granted(&*store, "a", 1, ttl(10_000)).await;
     store.apply(release("a", token, 1)).await.unwrap();
-    let clock = HandClock::at(9_000_000);
+    let clock = clock_at(9_000_000);
     let store = store_of(&path, &clock, "after").await;
     assert_eq!(store.collect().await.unwrap(), 0);
     clock.advance(SECOND * 86_401);

@@ -7,7 +7,7 @@ use leasehold::store::{
     sqlite::SqliteStore,
 };
 
-use crate::ask::{HandClock, place, store_of};
+use crate::ask::{clock_at, place, store_of};
 
 #[tokio::test]
 async fn it_keeps_the_contract_in_real_time() {
@@ -25,7 +25,7 @@ async fn it_keeps_the_contract_in_real_time() {
 #[tokio::test]
 async fn it_keeps_the_contract_when_days_pass() {
     let (_folder, path) = place();
-    let clock = HandClock::at(7);
+    let clock = clock_at(7);
     let store = store_of(&path, &clock, "a boot").await;
     let advance = |by: Duration| clock.advance(by);
     let report = contract::all(&*store, Time::Virtual(&advance)).await;

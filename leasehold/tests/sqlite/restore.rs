@@ -12,9 +12,10 @@ use leasehold::{
     clock::Clock,
     core::{Answer, What},
     store::sqlite::{HostClock, SqliteStore},
+    testing::VirtualClock,
 };
 
-use crate::ask::{HandClock, acquire, answer, granted, name, place, release, store_of, ttl};
+use crate::ask::{acquire, answer, clock_at, granted, name, place, release, store_of, ttl};
 
 const BOOT: &str = "the same boot";
 
@@ -54,7 +55,7 @@ async fn close(store: Arc<SqliteStore>, path: &Path) {
 }
 
 /// In quarantine for one ttl, then granted with a token above `last`.
-async fn goes_on_above(store: &dyn Store, clock: &HandClock, lease: &str, last: Token) {
+async fn goes_on_above(store: &dyn Store, clock: &VirtualClock, lease: &str, last: Token) {
     let now = answer(store.apply(acquire(lease, "b", 99, ttl(1_000))).await);
     assert!(matches!(now, Answer::Quarantined { .. }), "{now:?}");
     clock.advance(Duration::from_secs(1));
@@ -72,7 +73,7 @@ async fn goes_on_above(store: &dyn Store, clock: &HandClock, lease: &str, last: 
 async fn a_file_put_back_from_a_copy_never_repeats_a_token() {
     for same_inode in [true, false] {
         let (_folder, path) = place();
-        let clock = HandClock::at(100);
+        let clock = clock_at(100);
         let store = store_of(&path, &clock, BOOT).await;
         turns(&*store, "a", 5).await;
         let copy = back_up(&path);
@@ -93,7 +94,7 @@ async fn a_file_put_back_from_a_copy_never_repeats_a_token() {
 #[tokio::test]
 async fn a_copy_that_lacks_only_a_renewal_is_noticed() {
     let (_folder, path) = place();
-    let clock = HandClock::at(100);
+    let clock = clock_at(100);
     let store = store_of(&path, &clock, BOOT).await;
     let token = granted(&*store, "a", 1, ttl(1_000)).await;
     let copy = back_up(&path);
@@ -110,7 +111,7 @@ async fn a_copy_that_lacks_only_a_renewal_is_noticed() {
 #[tokio::test]
 async fn a_file_replaced_while_open_grants_nothing_and_then_goes_on_above() {
     let (_folder, path) = place();
-    let clock = HandClock::at(100);
+    let clock = clock_at(100);
     let store = store_of(&path, &clock, BOOT).await;
     turns(&*store, "a", 5).await;
     let copy = back_up(&path);
@@ -139,7 +140,7 @@ async fn a_file_replaced_while_open_grants_nothing_and_then_goes_on_above() {
 #[tokio::test]
 async fn a_file_deleted_while_open_grants_nothing_and_is_not_made_again() {
     let (_folder, path) = place();
-    let clock = HandClock::at(100);
+    let clock = clock_at(100);
     let store = store_of(&path, &clock, BOOT).await;
     let last = turns(&*store, "a", 5).await;
     let copy = back_up(&path);
@@ -165,7 +166,7 @@ async fn a_file_deleted_while_open_grants_nothing_and_is_not_made_again() {
 #[tokio::test]
 async fn a_new_file_in_place_of_a_lost_one_goes_on_above() {
     let (_folder, path) = place();
-    let clock = HandClock::at(100);
+    let clock = clock_at(100);
     let store = store_of(&path, &clock, BOOT).await;
     let last = turns(&*store, "a", 20).await;
     close(store, &path).await;
@@ -180,7 +181,7 @@ async fn a_new_file_in_place_of_a_lost_one_goes_on_above() {
 async fn a_side_file_removed_or_foreign_is_a_reason_to_doubt() {
     for foreign in [false, true] {
         let (_folder, path) = place();
-        let clock = HandClock::at(100);
+        let clock = clock_at(100);
         let store = store_of(&path, &clock, BOOT).await;
         let last = turns(&*store, "a", 5).await;
         let side = path.with_extension("db.lock");
@@ -214,7 +215,7 @@ async fn a_side_file_removed_or_foreign_is_a_reason_to_doubt() {
 #[tokio::test]
 async fn a_whole_folder_put_back_is_noticed() {
     let (folder, path) = place();
-    let clock = HandClock::at(100);
+    let clock = clock_at(100);
     let store = store_of(&path, &clock, BOOT).await;
     turns(&*store, "a", 5).await;
     close(store, &path).await;
@@ -235,7 +236,7 @@ async fn a_whole_folder_put_back_is_noticed() {
 #[tokio::test]
 async fn an_honest_file_keeps_its_dense_tokens() {
     let (_folder, path) = place();
-    let clock = HandClock::at(100);
+    let clock = clock_at(100);
     let side = path.with_extension("db.lock");
     let mut older = None;
     for turn in 1..=5 {
@@ -256,7 +257,7 @@ async fn an_honest_file_keeps_its_dense_tokens() {
 #[tokio::test]
 async fn with_a_wrong_clock_no_safe_token_is_made_up() {
     #[derive(Debug)]
-    struct Past(Arc<HandClock>);
+    struct Past(Arc<VirtualClock>);
     impl Clock for Past {
         fn now(&self) -> leasehold::BootTime {
             self.0.now()
@@ -266,7 +267,7 @@ async fn with_a_wrong_clock_no_safe_token_is_made_up() {
         }
     }
     let (_folder, path) = place();
-    let clock = HandClock::at(100);
+    let clock = clock_at(100);
     let store = store_of(&path, &clock, BOOT).await;
     let last = turns(&*store, "a", 5).await;
     close(store, &path).await;
