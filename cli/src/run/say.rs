@@ -66,9 +66,26 @@ impl<'a> Say<'a> {
         self.detail("held", &text);
     }
 
+    /// No renewal was answered lately; `left` is what remains until the command must stop.
+    pub(super) fn late(&self, left: Duration) {
+        let left = show::span(left);
+        let text = format!(
+            "{}: renewing, the store does not answer; the command is stopped in {left}",
+            self.name
+        );
+        self.detail("late", &text);
+    }
+
+    /// It was renewed after all.
+    pub(super) fn in_time(&self, late: &mut bool) {
+        if std::mem::take(late) {
+            self.detail("renewed", &format!("{}: renewed", self.name));
+        }
+    }
+
     pub(super) fn lost(&self, guard: &Guard, why: &Loss) {
         let text = format!("{} with token {} is lost: {why}", self.name, guard.token());
-        self.note("lost", &text);
+        self.detail("lost", &text);
     }
 
     /// Says for whom we wait, as long as we wait. Never comes back.

@@ -115,7 +115,8 @@ impl Tenure<'_> {
         let job = Supervised::start(&job, self.until())
             .await
             .map_err(|error| Failure::failed(format!("the command was not started: {error:#}")))?;
-        let mut lost = false;
+        let (mut lost, mut late) = (false, false);
+        let mut renewal = std::pin::pin!(self.overdue());
         let mut probe = std::pin::pin!(probe::watch(self.run.probe.as_deref(), &self.guard));
         loop {
             tokio::select! {
@@ -123,6 +124,12 @@ impl Tenure<'_> {
                 later = self.guard.extended(deadline), if !lost => {
                     deadline = later;
                     job.extend(self.until());
+                    self.say.in_time(&mut late);
+                    renewal.set(self.overdue());
+                }
+                () = &mut renewal, if !lost && !late => {
+                    late = true;
+                    self.say.late(self.guard.stop_at().since(self.app.clock.now()));
                 }
                 why = self.guard.lost(), if !lost => {
                     lost = true;
@@ -133,6 +140,12 @@ impl Tenure<'_> {
                 () = &mut probe => {}
             }
         }
+    }
+
+    /// A renewal was sent, its answer did not come in time, and so the first retry is on its way.
+    fn overdue(&self) -> tokio::time::Sleep {
+        let timing = self.guard.timing();
+        tokio::time::sleep(timing.renew() + timing.attempt())
     }
 
     /// The moments of H3 as they are now.
