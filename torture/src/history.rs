@@ -9,10 +9,12 @@
 mod draw;
 mod file;
 mod ops;
+mod show;
 
 pub use draw::{LEGEND, View, draw};
 pub use file::{EVENT_LIMIT, LINE_LIMIT, Writer};
 pub use ops::{Op, Stamp};
+pub use show::Seconds;
 
 use serde::{Deserialize, Serialize};
 
@@ -106,7 +108,7 @@ pub enum What {
     Fault {
         /// The fault mode, for [`Rules::required_faults`](crate::check::Rules::required_faults).
         kind: String,
-        /// The process it hit; none means the store or everybody.
+        /// The process it hit; none means the store. A machine that stops as a whole is one fault for each process.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         victim: Option<String>,
         /// When it was over; none means at once.
@@ -188,7 +190,8 @@ pub enum Outcome {
         /// The time really granted, in nanoseconds.
         ttl: u64,
     },
-    /// Renew: the tenure is over. Not for an attempt that was merely out of sequence: that is `Refused`.
+    /// Renew, and release of what is not the caller's: the caller does not hold. Not for an attempt that was merely out of
+    /// sequence: that is `Refused`.
     Lost,
     /// Release: the caller's tenure was the stored one, and it is over now.
     Released,
@@ -421,7 +424,8 @@ impl Outcome {
             Outcome::Granted { .. } | Outcome::Held { .. } | Outcome::AlreadyUsed => {
                 matches!(call, Call::Acquire { .. })
             }
-            Outcome::Renewed { .. } | Outcome::Lost => matches!(call, Call::Renew { .. }),
+            Outcome::Renewed { .. } => matches!(call, Call::Renew { .. }),
+            Outcome::Lost => matches!(call, Call::Renew { .. } | Call::Release { .. }),
             Outcome::Released | Outcome::AlreadyOver => matches!(call, Call::Release { .. }),
             Outcome::Seen { .. } => matches!(call, Call::Read),
             Outcome::Refused { .. } | Outcome::Failed | Outcome::Unknown => true,
@@ -441,21 +445,6 @@ impl Change {
             Change::ClockStep { .. } => "clock_step",
             Change::ForceRelease { .. } => "force_release",
             Change::Deleted => "deleted",
-        }
-    }
-}
-
-/// Nanoseconds, shown in seconds: `1.5s`.
-#[derive(Clone, Copy, Debug)]
-pub struct Seconds(pub u64);
-
-impl std::fmt::Display for Seconds {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (whole, nanos) = (self.0 / 1_000_000_000, self.0 % 1_000_000_000);
-        let text = format!("{nanos:09}");
-        match text.trim_end_matches('0') {
-            "" => write!(f, "{whole}s"),
-            part => write!(f, "{whole}.{part}s"),
         }
     }
 }

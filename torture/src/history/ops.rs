@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::{Call, History, Outcome, Seconds, What};
+use super::{Call, History, Outcome, What};
 
 /// A moment: by time, then by place in the history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -103,68 +103,45 @@ fn pair<'h>(op: Option<&mut Op<'h>>, at: Stamp, outcome: &'h Outcome) -> Result<
     Ok(())
 }
 
-impl Op<'_> {
+impl<'h> Op<'h> {
     /// The request id of an acquire.
-    pub fn request(&self) -> Option<&str> {
+    pub fn request(&self) -> Option<&'h str> {
         match self.call {
             Call::Acquire { request, .. } => Some(request),
             _ => None,
         }
     }
 
+    /// The token that a renewal or a release names.
+    pub fn token(&self) -> Option<u64> {
+        match self.call {
+            Call::Renew { token, .. } => Some(*token),
+            Call::Release { token, .. } => *token,
+            Call::Acquire { .. } | Call::Read => None,
+        }
+    }
+
+    /// The request id of the acquire that a release without a token is to undo.
+    pub fn undoes(&self) -> Option<&'h str> {
+        match self.call {
+            Call::Release {
+                token: None,
+                request,
+            } => request.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// When it was answered, or the end of all time.
+    pub fn end(&self) -> Stamp {
+        self.returned.unwrap_or(Stamp {
+            time: u64::MAX,
+            seq: usize::MAX,
+        })
+    }
+
     /// Whether it was answered, and the answer was not [`Outcome::Unknown`].
     pub fn is_known(&self) -> bool {
         *self.outcome != Outcome::Unknown
-    }
-}
-
-impl std::fmt::Display for Op<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let at = Seconds(self.invoked.time);
-        write!(
-            f,
-            "{at}: {} of {} {}: ",
-            self.process, self.session, self.lease
-        )?;
-        match self.call {
-            Call::Acquire { request, .. } => write!(f, "acquire as {request}")?,
-            Call::Renew { token, .. } => write!(f, "renew {token}")?,
-            Call::Release {
-                token: Some(token), ..
-            } => write!(f, "release {token}")?,
-            Call::Release { request, .. } => {
-                write!(
-                    f,
-                    "release of request {}",
-                    request.as_deref().unwrap_or("none")
-                )?;
-            }
-            Call::Read => write!(f, "read")?,
-        }
-        match self.outcome {
-            Outcome::Granted { token, ttl } => {
-                write!(f, ": granted {token} for {}", Seconds(*ttl))?
-            }
-            Outcome::Held { token, .. } => write!(f, ": held, token {token}")?,
-            Outcome::AlreadyUsed => write!(f, ": already used")?,
-            Outcome::Renewed { ttl } => write!(f, ": renewed for {}", Seconds(*ttl))?,
-            Outcome::Lost => write!(f, ": lost")?,
-            Outcome::Released => write!(f, ": released")?,
-            Outcome::AlreadyOver => write!(f, ": already over")?,
-            Outcome::Seen { token, held, .. } => {
-                write!(
-                    f,
-                    ": {}, token {token}",
-                    if *held { "held" } else { "free" }
-                )?;
-            }
-            Outcome::Refused { why } => write!(f, ": refused, {why}")?,
-            Outcome::Failed => write!(f, ": failed")?,
-            Outcome::Unknown => write!(f, ": unknown")?,
-        }
-        match self.returned {
-            Some(at) => write!(f, " at {}", Seconds(at.time)),
-            None => Ok(()),
-        }
     }
 }

@@ -1,0 +1,6 @@
+//! The checker on histories made by hand: broken ones for every promise, and fine ones close by.
+
+mod leases;
+mod resources;
+mod scenes;
+mod times;
