@@ -52,6 +52,10 @@ test: check ## Everything: setup, check and all tests; ends with one line of cou
 install: setup ## Build the command `leasehold` and put it into cargo's folder of programs
 	@cargo install --path cli --locked --quiet
 
+.PHONY: demo
+demo: setup ## Tell the story of leases and fencing with real processes
+	@cargo run --locked --quiet --release -p leasehold-cli -- demo
+
 .PHONY: fmt
 fmt: ## Format every file
 	cargo fmt --all

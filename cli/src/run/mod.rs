@@ -62,7 +62,7 @@ Examples:
   leasehold run nightly -- ./report.sh
   leasehold run nightly --once \"$(date +%F)\" -- ./report.sh
   leasehold run api-leader --repeat -- ./server
-  leasehold run nightly --no-wait -- sh -c 'echo \"my token is $LEASEHOLD_TOKEN\"'")]
+  leasehold run nightly --no-wait -- sh -c 'echo token $LEASEHOLD_TOKEN'")]
 pub(crate) struct Run {
     /// The lease
     #[arg(value_parser = parse::lease_name())]
