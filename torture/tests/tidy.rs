@@ -162,6 +162,29 @@ fn the_map_of_the_architecture_is_right() {
     );
 }
 
+/// Every test that the table of invariants names is there.
+#[test]
+fn the_tests_of_the_invariants_exist() {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
+    let code: String = rust()
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok())
+        .collect();
+    let mut rows = 0;
+    for row in text.lines().filter(|line| line.starts_with("| INV-")) {
+        rows += 1;
+        let named: Vec<&str> = row.split('`').skip(1).step_by(2).collect();
+        assert!(!named.is_empty(), "nothing holds {row}");
+        for name in named {
+            assert!(
+                code.contains(&format!("fn {name}(")),
+                "there is no test {name}"
+            );
+        }
+    }
+    assert!(rows > 20, "only {rows} invariants");
+}
+
 #[test]
 fn every_link_in_a_document_leads_somewhere() {
     let documents = all()
