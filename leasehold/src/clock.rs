@@ -4,7 +4,7 @@
 
 use std::{
     fmt, fs, io,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, LazyLock, Mutex, PoisonError},
     thread,
 };
 
@@ -41,6 +41,12 @@ impl BootClock {
             offset: namespace_offset(),
             alarms: Mutex::default(),
         })
+    }
+
+    /// The one that all keepers of this process share, and with it one thread that wakes them.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: LazyLock<Arc<BootClock>> = LazyLock::new(BootClock::new);
+        SHARED.clone()
     }
 
     /// The same moment in nanoseconds as a timerfd of this process counts them; a timer is set to this.
@@ -89,7 +95,7 @@ fn start_alarms(offset: i128) -> io::Result<Arc<Alarms>> {
         }
     };
     thread::Builder::new()
-        .name("leasehold-alarm".into())
+        .name("lease-alarm".into())
         .spawn(run)?;
     Ok(alarms)
 }

@@ -68,7 +68,7 @@ pub(crate) fn start(parts: Parts) -> io::Result<UnboundedSender<Request>> {
         progressed: BootTime::ZERO,
     };
     thread::Builder::new()
-        .name("leasehold-keeper".into())
+        .name("lease-keeper".into())
         .spawn(move || runtime.block_on(engine.run()))?;
     Ok(sender)
 }

@@ -16,6 +16,12 @@ use crate::{
 
 /// A held lease. There is one for each tenure, and it cannot be cloned; share it by reference or in an `Arc`.
 ///
+/// ```compile_fail
+/// fn twice(guard: leasehold::Guard) -> (leasehold::Guard, leasehold::Guard) {
+///     (guard.clone(), guard)
+/// }
+/// ```
+///
 /// Work checks it before every step that others will see, and gives its [`proof`](Self::proof) to whatever it writes to:
 /// the check keeps the promise in time, the fence keeps it always.
 ///

@@ -30,7 +30,23 @@ use crate::{
     work::{Ended, Tenure},
 };
 
-/// Who wants a lease, and how. Every [`acquire`](Self::acquire) and every [`run`](Self::run) is a holder of its own, with
+/// Who wants a lease, and how.
+///
+/// ```
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// use std::time::Duration;
+/// use leasehold::{Keeper, store::memory::MemoryStore};
+///
+/// let keeper = Keeper::new(MemoryStore::new(), "nightly".parse()?);
+/// keeper.run_blocking(|guard| {
+///     guard.check_for(Duration::from_secs(2))?;    // enough time left for this step?
+///     println!("{} with token {}", guard.lease(), guard.token());
+///     Ok::<_, leasehold::NotHeld>(())
+/// })?;
+/// # Ok(()) }
+/// ```
+///
+/// Every [`acquire`](Self::acquire) and every [`run`](Self::run) is a holder of its own, with
 /// its own session and its own renewing thread; two of them contend like strangers.
 #[derive(Debug)]
 pub struct Keeper {
@@ -85,7 +101,7 @@ impl Keeper {
             probe: None,
             poll_max: None,
             rest: None,
-            clock: BootClock::new(),
+            clock: BootClock::shared(),
             stop: watch::Sender::new(false),
             phase: watch::Sender::new(Phase::Idle),
         }

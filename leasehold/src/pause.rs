@@ -8,6 +8,11 @@ use std::{
 
 use crate::clock::Clock;
 
+/// Two reads that lie no further apart count as one.
+const MOMENT: Duration = Duration::from_millis(1);
+/// On a machine that is never as quick as that, a false alarm costs one renewal.
+const MAX_TRIES: u32 = 100;
+
 #[derive(Debug)]
 pub(crate) struct Pauses {
     clock: Arc<dyn Clock>,
@@ -45,7 +50,14 @@ impl Pauses {
     }
 }
 
+/// Reads both clocks at one moment: a thread that is held up in between tries again.
 fn offset(clock: &dyn Clock) -> i128 {
-    let boot = clock.now();
-    i128::from(clock.wall().as_nanos()) - i128::from(boot.as_nanos())
+    let mut tries = 0;
+    loop {
+        let (boot, wall) = (clock.now(), clock.wall());
+        tries += 1;
+        if clock.now().since(boot) < MOMENT || tries == MAX_TRIES {
+            return i128::from(wall.as_nanos()) - i128::from(boot.as_nanos());
+        }
+    }
 }

@@ -16,6 +16,7 @@ use tokio::sync::{oneshot, watch};
 use super::Gate;
 use crate::{
     alarm::sleep_until,
+    block::block_on,
     clock::Clock,
     store::{Changes, Finding, Profile, Recorded, SharedStore, Store, StoreError, frees},
 };
@@ -63,7 +64,7 @@ pub enum Fault {
     Fail(StoreError),
     /// It is done, and the caller gets this error.
     FailAfter(StoreError),
-    /// The store sees it so much later, on the clock of the script.
+    /// The store sees it so much later, on the clock of the script, also if the caller has gone by then.
     DelayRequest(Duration),
     /// It is done, and the answer comes so much later.
     DelayReply(Duration),
@@ -216,15 +217,39 @@ impl ScriptedStore {
         Ok(())
     }
 
-    async fn hold(&self, op: Op) -> Result<Outcome, StoreError> {
+    /// What holds a request, and what its caller waits for.
+    fn hold(&self, op: Op) -> Option<(Stuck, oneshot::Receiver<Result<Outcome, StoreError>>)> {
         let (reply, answer) = oneshot::channel();
-        if let Some(store) = self.this.upgrade() {
-            self.script().stuck.push_back(Stuck { op, store, reply });
-        }
-        match answer.await {
-            Ok(result) => result,
-            Err(_) => pending().await,
-        }
+        let store = self.this.upgrade()?;
+        Some((Stuck { op, store, reply }, answer))
+    }
+
+    /// On a thread of its own, since the caller's may end before.
+    async fn deliver_later(&self, op: Op, by: Duration) -> Result<Outcome, StoreError> {
+        let Some((stuck, answer)) = self.hold(op) else {
+            return pending().await;
+        };
+        let until = self.clock.now().plus(by);
+        let sleep = sleep_until(&self.clock, until).map_err(|error| StoreError::Invalid {
+            what: error.to_string(),
+        })?;
+        std::thread::spawn(move || {
+            block_on(async {
+                sleep.await;
+                let _ = stuck.deliver().await;
+            })
+        });
+        answered(answer).await
+    }
+}
+
+/// A request that is lost is never answered.
+async fn answered(
+    answer: oneshot::Receiver<Result<Outcome, StoreError>>,
+) -> Result<Outcome, StoreError> {
+    match answer.await {
+        Ok(result) => result,
+        Err(_) => pending().await,
     }
 }
 
@@ -247,10 +272,7 @@ impl Store for ScriptedStore {
                 let _ = self.pass(op).await;
                 Err(error)
             }
-            Fault::DelayRequest(by) => {
-                self.delay(by).await?;
-                self.pass(op).await
-            }
+            Fault::DelayRequest(by) => self.deliver_later(op, by).await,
             Fault::DelayReply(by) => {
                 let result = self.pass(op).await;
                 self.delay(by).await?;
@@ -260,7 +282,13 @@ impl Store for ScriptedStore {
                 let _ = self.pass(op.clone()).await;
                 self.pass(op).await
             }
-            Fault::Hold => self.hold(op).await,
+            Fault::Hold => {
+                let Some((stuck, answer)) = self.hold(op) else {
+                    return pending().await;
+                };
+                self.script().stuck.push_back(stuck);
+                answered(answer).await
+            }
             Fault::BlockThread(gate) => {
                 gate.wait();
                 self.pass(op).await

@@ -8,6 +8,7 @@
 
 mod ends;
 mod loses;
+mod network;
 mod rig;
 mod runs;
 mod waits;
