@@ -6,6 +6,7 @@
     reason = "a test may fail, and its patience is in real time"
 )]
 
+mod embedded;
 mod ends;
 mod loses;
 mod network;
