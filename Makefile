@@ -50,7 +50,7 @@ test: check ## Everything: setup, check and all tests; ends with one line of cou
 
 .PHONY: install
 install: setup ## Build the command `leasehold` and put it into cargo's folder of programs
-	@cargo install --path cli --locked --quiet
+	cargo install --path cli --locked
 
 .PHONY: demo
 demo: setup ## Tell the story of leases and fencing with real processes
