@@ -1,2 +1,20 @@
-//! Placeholder.
-fn main() {}
+//! Measures, one sub-command for each thing that is measured. Each prints its bar (the number it has to reach) beside
+//! what it measured, and fails if the bar is missed.
+
+mod sqlite;
+
+use clap::Parser;
+
+/// Measures Leasehold.
+#[derive(Debug, Parser)]
+#[command(name = "leasehold-bench", version)]
+enum Bench {
+    /// The SQLite store beside a bare loop of commits on the same disk
+    Sqlite(sqlite::Args),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Bench::parse() {
+        Bench::Sqlite(args) => sqlite::run(&args),
+    }
+}

@@ -32,9 +32,9 @@ pub(super) enum Ask {
 }
 
 /// An ask, and when it came.
-#[derive(Clone, Debug)]
-pub(super) struct Item {
-    pub(super) ask: Ask,
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Item<'a> {
+    pub(super) ask: &'a Ask,
     pub(super) received: StoreTime,
 }
 
@@ -100,13 +100,15 @@ pub(super) struct Writing<'a> {
     pub(super) side: Option<Side>,
     /// Whether a lease became free.
     pub(super) freed: bool,
+    /// Whether the side file says no more that this process has the turn.
+    pub(super) told: bool,
 }
 
 impl Writing<'_> {
     /// Answers the whole group, or none of it.
-    pub(super) fn attempt(&mut self, items: &[Item]) -> Result<Vec<Reply>, Failure> {
+    pub(super) fn attempt(&mut self, items: &[Item<'_>]) -> Result<Vec<Reply>, Failure> {
         let db = &self.open.db;
-        match db.execute_batch("BEGIN IMMEDIATE") {
+        match run(db, "BEGIN IMMEDIATE") {
             Ok(()) => {}
             Err(error) if is_busy(&error) => return Err(Failure::Busy),
             Err(error) => return Err(Failure::Broken(schema::explain(self.place, &error))),
@@ -134,7 +136,7 @@ impl Writing<'_> {
     /// The answers, and what the side file must say before they are given; nothing, if nothing was written.
     fn evaluate(
         &self,
-        items: &[Item],
+        items: &[Item<'_>],
         stamp: Stamp,
     ) -> Result<(Vec<Reply>, Option<Side>), Failure> {
         self.check_in_place().map_err(Failure::Broken)?;
@@ -173,7 +175,7 @@ impl Writing<'_> {
     }
 
     fn commit(&self) -> Result<(), Failure> {
-        let Err(error) = self.open.db.execute_batch("COMMIT") else {
+        let Err(error) = run(&self.open.db, "COMMIT") else {
             return Ok(());
         };
         let rolled_back = self.roll_back().is_ok();
@@ -192,6 +194,12 @@ impl Writing<'_> {
     fn conclude(&mut self, side: Side) -> Result<(), Failure> {
         let unknown = |what: String| Failure::Unknown(StoreError::Unknown { what });
         self.side = Some(side);
+        // The turn ends here, unless more is done one by one; the kernel knows whose it is then.
+        self.told = true;
+        let side = Side {
+            owner: None,
+            ..side
+        };
         self.open
             .side_file
             .write(&side)
@@ -294,6 +302,11 @@ impl Writing<'_> {
     }
 }
 
+/// Without compiling it again each time.
+fn run(db: &Connection, sql: &str) -> rusqlite::Result<()> {
+    db.prepare_cached(sql)?.execute([]).map(drop)
+}
+
 pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     matches!(
         error.sqlite_error_code(),
@@ -301,8 +314,8 @@ pub(super) fn is_busy(error: &rusqlite::Error) -> bool {
     )
 }
 
-fn answer(tables: &mut Tables<'_>, item: &Item, stamp: Stamp) -> Result<Reply, RowError> {
-    match &item.ask {
+fn answer(tables: &mut Tables<'_>, item: &Item<'_>, stamp: Stamp) -> Result<Reply, RowError> {
+    match item.ask {
         Ask::Collect { from } => collect(tables, from, stamp).map(Ok),
         Ask::Op(op) => {
             let mut outcome = apply(tables, op.clone(), stamp)?;

@@ -40,13 +40,18 @@ pub(super) struct Side {
 #[derive(Debug)]
 pub(super) struct SideFile {
     file: File,
+    device: u64,
     inode: u64,
 }
 
 impl SideFile {
     pub(super) fn new(file: File) -> io::Result<Self> {
-        let inode = file.metadata()?.ino();
-        Ok(Self { file, inode })
+        let about = file.metadata()?;
+        Ok(Self {
+            file,
+            device: about.dev(),
+            inode: about.ino(),
+        })
     }
 
     /// A handle of its own on the same open file, and so on the same lock.
@@ -61,17 +66,14 @@ impl SideFile {
     /// Who has the turn: the kernel knows best; what the file says is for those whom it does not show. `None`: neither
     /// tells, or nobody has it.
     pub(super) fn owner(&self) -> Option<Process> {
-        let about = self.file.metadata().ok()?;
         let said = || self.read().ok().flatten().and_then(|side| side.owner);
-        Process::that_locked(about.dev(), about.ino()).or_else(said)
+        Process::that_locked(self.device, self.inode).or_else(said)
     }
 
     /// Whether `path` still leads to this file.
     pub(super) fn is_at(&self, path: &Path) -> bool {
-        let (there, here) = (std::fs::symlink_metadata(path), self.file.metadata());
-        there.is_ok_and(|there| {
-            here.is_ok_and(|here| (there.dev(), there.ino()) == (here.dev(), here.ino()))
-        })
+        let there = std::fs::symlink_metadata(path);
+        there.is_ok_and(|there| (there.dev(), there.ino()) == (self.device, self.inode))
     }
 
     /// What it says; `None` if it is new, or says nothing that can be understood.
@@ -85,7 +87,10 @@ impl SideFile {
     }
 
     pub(super) fn write(&self, side: &Side) -> io::Result<()> {
-        self.file.write_all_at(side.text().as_bytes(), 0)
+        let mut text = side.text().into_bytes();
+        text.resize(SIZE - 1, b' ');
+        text.push(b'\n');
+        self.file.write_all_at(&text, 0)
     }
 
     pub(super) fn sync(&self) -> io::Result<()> {
@@ -101,11 +106,10 @@ impl Side {
             start,
             namespace,
         } = self.owner.unwrap_or_default();
-        let text = format!(
+        format!(
             "{TITLE}\nstore {:032x}\ncommits {} newest {newest}\nturns {} owner {pid} {start} {namespace}\n",
             self.store, self.commits, self.turns
-        );
-        format!("{text:<width$}\n", width = SIZE - 1)
+        )
     }
 
     fn parse(text: &str) -> Option<Self> {

@@ -151,13 +151,10 @@ impl Writer {
 
     /// One turn: the group at once, or, if that fails for a reason within it, one by one.
     fn write(&mut self, open: &Open, waiting: &[Job]) -> Written {
-        let items: Vec<Item> = waiting
+        let items: Vec<Item<'_>> = waiting
             .iter()
             .flat_map(|job| job.asks.iter().map(|ask| (ask, job.received)))
-            .map(|(ask, received)| Item {
-                ask: ask.clone(),
-                received,
-            })
+            .map(|(ask, received)| Item { ask, received })
             .collect();
         let side = match self.begin_turn(open) {
             Ok(side) => side,
@@ -177,6 +174,7 @@ impl Writer {
             open,
             side,
             freed: false,
+            told: false,
         };
         let (result, broken) = match writing.attempt(&items) {
             Err(Failure::Group(_)) if items.len() > 1 => one_by_one(&mut writing, &items),
@@ -186,11 +184,11 @@ impl Writer {
             }
             Ok(replies) => (Ok(replies), false),
         };
-        let (now, freed) = (writing.side, writing.freed);
+        let (now, freed, told) = (writing.side, writing.freed, writing.told);
         if now.map(|side| side.commits) != side.map(|side| side.commits) {
             self.unsynced.get_or_insert(self.real.now());
         }
-        if let Some(mut side) = now {
+        if let Some(mut side) = now.filter(|_| !told) {
             side.owner = None;
             if let Err(error) = open.side_file.write(&side) {
                 tracing::error!(%error, "the side file could not be written");
@@ -255,7 +253,10 @@ struct Written {
 }
 
 /// Each in a transaction of its own, so that the one at fault takes no other down. Ends early if the fault is not its own.
-fn one_by_one(writing: &mut Writing<'_>, items: &[Item]) -> (Result<Vec<Reply>, Failure>, bool) {
+fn one_by_one(
+    writing: &mut Writing<'_>,
+    items: &[Item<'_>],
+) -> (Result<Vec<Reply>, Failure>, bool) {
     let mut replies: Vec<Reply> = Vec::with_capacity(items.len());
     for item in items {
         match writing.attempt(std::slice::from_ref(item)) {
