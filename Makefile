@@ -60,6 +60,10 @@ demo: setup ## Tell the story of leases and fencing with real processes
 fmt: ## Format every file
 	cargo fmt --all
 
+.PHONY: mutants
+mutants: setup ## Break the code in every known way, and show the test that sees it (ONLY=name for some)
+	@cargo run --locked --quiet -p leasehold-torture --example mutants -- $(TARGET)/mutants $(ONLY)
+
 .PHONY: docs
 docs: ## Build the documentation of the crates
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked

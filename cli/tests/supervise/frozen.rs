@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
 use std::time::Duration;
@@ -98,16 +99,19 @@ fn a_process_that_does_not_die_is_reported_and_not_called_dead() {
         Ok(freezer) => freezer,
         Err(error) => return skipped(&format!("no cgroup v1 freezer: {FREEZER}: {error}")),
     };
-    let mut rig = Rig::shell(FAR, "", "setsid sleep 600 & sleep 1; exit 3");
-    rig.wait_for_tree(3);
+    let script = "setsid sleep 600 & read line; exit 3";
+    let mut rig = Rig::spawn(FAR, "", &["sh", "-c", script], |supervisor| {
+        supervisor.stdin(Stdio::piped());
+    });
+    rig.wait_for_tree(2);
     let child = rig.child();
-    let daemon = rig
-        .tree()
-        .into_iter()
-        .find(|&pid| stat(pid, 5) == Some(pid.to_string()) && pid != child);
-    let daemon = daemon.expect("the process of setsid leads a group");
+    let daemon = wait_for("the session of setsid", || {
+        let heads = |pid: &i32| *pid != child && stat(*pid, 5) == Some(pid.to_string());
+        rig.tree().into_iter().find(heads)
+    });
     freezer.put(daemon);
     freezer.set("FROZEN");
+    drop(rig.driver.stdin.take());
     assert_eq!(rig.code(), 3);
     let exit = rig.exit();
     assert_eq!(

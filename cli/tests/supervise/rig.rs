@@ -93,8 +93,10 @@ impl Rig {
         let mark = format!("{}-{count}", std::process::id());
         let folder = tempfile::tempdir().expect("a temporary folder");
         let report = folder.path().join("report");
-        let mut command = Command::new(program);
+        // Tests that run in the background of a script would hand down that SIGINT is ignored.
+        let mut command = Command::new("env");
         command
+            .args(["--default-signal", program])
             .args(args(report.to_str().expect("UTF-8")))
             .current_dir(&folder)
             .env(MARK, &mark)

@@ -113,12 +113,13 @@ const THEN_READ: &str = "\"$@\"; echo code=$?; read line; echo shell got $line";
 
 #[test]
 fn the_child_has_the_foreground_and_gives_it_back() {
-    let job = "read line; echo child got $line; sleep 600 & exit 3";
+    let job = "read line; echo child got $line; grep SigBlk /proc/$$/status; sleep 600 & exit 3";
     let mut screen = Screen::script("sh", FAR, THEN_READ, job);
     let child = screen.rig.child();
     screen.wait_for_foreground(child);
     screen.type_in("one\n");
     screen.wait_to_show("child got one");
+    screen.wait_to_show("SigBlk:\t0000000000000000");
     screen.wait_to_show("code=3");
     assert_eq!(screen.foreground(), screen.home());
     screen.type_in("two\n");
