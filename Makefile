@@ -56,6 +56,10 @@ install: setup ## Build the command `leasehold` and put it into cargo's folder o
 demo: setup ## Tell the story of leases and fencing with real processes
 	@cargo run --locked --quiet --release -p leasehold-cli -- demo
 
+.PHONY: bench
+bench: setup ## Measure beside the bare limits of this machine; needs a quiet one
+	cargo run --locked --release -p leasehold-bench -- sqlite
+
 .PHONY: fmt
 fmt: ## Format every file
 	cargo fmt --all
