@@ -157,8 +157,10 @@ impl<'h> Title<'_, '_, 'h> {
     fn can_have(&self, pair: Pair<'h>, op: &Op<'h>) -> bool {
         let (from, to) = self.course.during(op);
         let fits = |token: u64| (from..=to).contains(&Place { token, over: true });
-        let known = self.owners.pairs().get(&pair);
-        if known.is_some_and(|asks| asks.tokens.iter().any(|token| fits(*token))) {
+        let Some(asks) = self.owners.pairs().get(&pair) else {
+            return false;
+        };
+        if asks.tokens.iter().any(|token| fits(*token)) {
             return true;
         }
         // The larger the number, the later it can have been granted; and all but these many are free.
@@ -171,7 +173,7 @@ impl<'h> Title<'_, '_, 'h> {
         });
         free.any(|number| {
             let end = self.end(number).min(op.end());
-            self.asks.iter().any(|ask| ask.pair == pair && ask.at < end)
+            asks.unknown.is_some_and(|asked| asked < end)
         })
     }
 

@@ -217,7 +217,7 @@ impl Row {
 impl View {
     fn column(&self, time: u64) -> Option<usize> {
         (self.from..=self.to).contains(&time).then(|| {
-            let (part, whole) = (time - self.from, (self.to - self.from).max(1));
+            let (part, whole) = (time - self.from, self.to.saturating_sub(self.from).max(1));
             (u128::from(part) * (WIDTH as u128 - 1) / u128::from(whole)) as usize
         })
     }
@@ -243,7 +243,7 @@ fn fill(cells: &mut [char], view: &View, from: u64, to: u64, mark: char) {
 fn ruler(view: &View) -> String {
     let mut line = String::new();
     for quarter in 0..=4u64 {
-        let time = view.from + ((view.to - view.from) / 4) * quarter;
+        let time = view.from + (view.to.saturating_sub(view.from) / 4) * quarter;
         let rounded = Seconds(time / 1_000_000 * 1_000_000);
         let column = (WIDTH / 4) * quarter as usize;
         let _ = write!(
