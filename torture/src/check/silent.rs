@@ -266,11 +266,11 @@ impl<'h> Title<'_, '_, 'h> {
         }
     }
 
-    /// Whether this acquire can have been granted this token.
+    /// Whether this acquire, if it came in time, can have been granted this token.
     fn suits(&self, want: &Want<'_>, ask: &Ask<'h>) -> bool {
         let token = want.token;
         let fits = match want.by {
-            By::Pair(pair) => return ask.at < want.end && pair == ask.pair,
+            By::Pair(pair) => return pair == ask.pair,
             By::Session(session) => session == ask.pair.0,
             By::Anybody => true,
         };
@@ -282,8 +282,7 @@ impl<'h> Title<'_, '_, 'h> {
             .into_iter()
             .flatten()
             .filter(|(_, pair)| *pair == ask.pair);
-        fits && ask.at < want.end
-            && !self.losers.contains(&(token, ask.pair))
+        fits && !self.losers.contains(&(token, ask.pair))
             && own.all(|(other, pair)| self.is_parted(pair, token, other))
     }
 

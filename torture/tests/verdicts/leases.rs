@@ -118,6 +118,16 @@ fn a_token_that_is_shown_belongs_to_somebody() {
         &rules(),
         unknown(s(0)).op(s(0), s(1), "b", acquire("b1"), held(1, "c")),
     );
+    // Nor does one that was refused because of that very token.
+    let anybody = |scene: Scene| {
+        let held = Outcome::Held { token: 1, by: None };
+        scene.op(s(1), s(2), "a", acquire("a1"), held)
+    };
+    breaks("INV-2", &rules(), anybody(unknown(s(0))));
+    fine(
+        &rules(),
+        anybody(unknown(s(0)).ask(s(0), "c", acquire("c1"))),
+    );
     // One ask does not own two tokens.
     let two = |scene: Scene| {
         let scene = scene.op(s(2), s(3), "b", acquire("b1"), held(1, "a"));
@@ -361,6 +371,8 @@ fn a_restore_or_a_failover_reissues_no_token() {
         jump(one(1).store(s(3), Change::Bump { floor: 999 })),
     );
     breaks("T2", &rules(), jump(one(1)));
+    let late = jump(one(1)).store(s(8), Change::Bump { floor: 999 });
+    breaks("T2", &rules(), late);
 }
 
 // INV-9, M6
@@ -490,6 +502,19 @@ fn the_holder_itself_is_not_refused() {
     let used = |scene: Scene| scene.op(s(7), s(8), "a", acquire("a1"), Outcome::AlreadyUsed);
     breaks("L2", &rules(), used(two()));
     fine(&rules(), used(one(1)));
+    // The only number that is free had been passed before the request was sent.
+    let passed = |asked| {
+        let scene = one(1).op(s(5), s(6), "b", acquire("b1"), granted(5, s(1)));
+        let scene = scene.ask(asked, "c", acquire("c1"));
+        let scene = scene.op(tenths(15), s(20), "c", acquire("c1"), Outcome::AlreadyUsed);
+        scene.op(s(21), s(22), "d", acquire("d1"), held(5, "b"))
+    };
+    let untimed = Rules {
+        timing: None,
+        ..gaps()
+    };
+    breaks("L2", &untimed, passed(s(10)));
+    fine(&untimed, passed(s(4)));
 }
 
 // L11

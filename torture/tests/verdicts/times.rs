@@ -55,6 +55,7 @@ fn a_release_excuses_an_early_grant() {
         &rules(),
         next(one(10)).op(s(8), s(9), "a", release(1), Outcome::AlreadyOver),
     );
+    breaks("INV-4", &rules(), next(one(10)).ask(s(8), "a", release(1)));
 }
 
 // INV-4: clock error, rate error, lock delay (W4), operators (A21), steps of the clock (PG8)
@@ -102,6 +103,9 @@ fn the_ttl_is_measured_as_exactly_as_the_rules_say() {
         &gaps(),
         change(Change::Failover).fault(s(3), None, s(3), false),
     );
+    // What happens afterwards excuses nothing.
+    let late = next(s(5)).store(s(6), Change::ForceRelease { now: true });
+    breaks("INV-4", &gaps(), late);
 }
 
 // INV-11
@@ -159,4 +163,7 @@ fn a_waiter_gets_it_in_time() {
         &live,
         polls(30).fault(s(11), Some("a"), s(15), true),
     );
+    // That somebody got it in the end comes too late.
+    let late = polls(19).op(s(18), s(20), "c", acquire("c1"), granted(2, s(10)));
+    breaks("INV-11", &live, late);
 }
