@@ -122,7 +122,54 @@ async fn doctor_sees_files_that_everybody_may_write() {
 }
 
 #[tokio::test]
-async fn doctor_sees_damage_and_restores() {
+async fn doctor_sees_damage() {
+    let (_folder, path) = place();
+    let store = SqliteStore::open(&path).await.unwrap();
+    for lease in 0..300 {
+        granted(&*store, &format!("lease-{lease}"), 1, ttl(10_000)).await;
+    }
+    drop(store);
+    let log = path.with_extension("db-wal");
+    for _ in 0..1_000 {
+        if !log.exists() {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+    assert!(!log.exists(), "the store does not close");
+    let mut bytes = fs::read(&path).unwrap();
+    let last = bytes.len() - 4096;
+    bytes[last..].fill(0xff);
+    fs::write(&path, bytes).unwrap();
+    let store = SqliteStore::open(&path).await.unwrap();
+    let findings = store.examine().await.unwrap();
+    let fault = findings.iter().find(|one| one.level == Level::Fault);
+    assert!(
+        fault.is_some_and(|fault| fault.what.contains("damaged")),
+        "{findings:?}"
+    );
+}
+
+#[tokio::test]
+async fn doctor_tells_of_clock_and_file_system() {
+    let (_folder, path) = place();
+    let store = SqliteStore::open(&path).await.unwrap();
+    let findings = store.examine().await.unwrap();
+    for word in [
+        "SQLite 3.",
+        "boot time of boot",
+        "file system is a local one",
+        "side file agrees",
+    ] {
+        assert!(
+            findings.iter().any(|one| one.what.contains(word)),
+            "{word}: {findings:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn doctor_sees_a_restore() {
     let (_folder, path) = place();
     let store = SqliteStore::open(&path).await.unwrap();
     granted(&*store, "a", 1, ttl(10_000)).await;

@@ -10,16 +10,14 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::{
     clock::HostClock,
+    collect::collect,
     columns::RowError,
     place::{Identity, Place},
     rows::Tables,
     schema::{self, About},
     side::{Side, SideFile},
 };
-use crate::store::{LEDGER_KEPT, StoreError, frees};
-
-/// How many leases and lines of the ledger are looked at in one transaction of a collection.
-const COLLECTED_AT_ONCE: usize = 1_000;
+use crate::store::{StoreError, frees};
 
 /// What the store's thread may be asked.
 #[derive(Clone, Debug)]
@@ -325,32 +323,4 @@ fn answer(tables: &mut Tables<'_>, item: &Item<'_>, stamp: Stamp) -> Result<Repl
             Ok(Ok(Ack::Outcome(outcome)))
         }
     }
-}
-
-/// T5, I9.
-fn collect(tables: &mut Tables<'_>, from: &str, stamp: Stamp) -> Result<Ack, RowError> {
-    let mut rows = 0;
-    if from.is_empty() {
-        tables.forget_sightings()?;
-    }
-    rows += tables.forget_work(stamp.wall.minus(LEDGER_KEPT), COLLECTED_AT_ONCE)?;
-    let more_work = rows as usize == COLLECTED_AT_ONCE;
-    let leases = tables.leases_from(from, COLLECTED_AT_ONCE)?;
-    let next = match leases.last() {
-        // The smallest name after the last one.
-        Some((last, _)) if leases.len() == COLLECTED_AT_ONCE => Some(format!("{last}\0")),
-        _ => more_work.then(|| "\u{10ffff}".to_owned()),
-    };
-    let mut floor = tables.floor()?;
-    for (name, record) in leases {
-        if record.collectable(stamp.now) {
-            floor = floor.max(record.token);
-            tables.forget_lease(&name)?;
-            rows += 1;
-        }
-    }
-    if let Some(floor) = floor {
-        tables.set_floor(floor)?;
-    }
-    Ok(Ack::Collected { rows, next })
 }

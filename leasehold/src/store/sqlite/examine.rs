@@ -27,14 +27,20 @@ pub(super) fn examine(
         place.database().display()
     ))];
     let check: String = db.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    findings.push(match &*check {
-        "ok" => good("the file is sound (quick check)".into()),
-        fault => finding(
+    if check != "ok" {
+        findings.push(finding(
             Level::Fault,
-            format!("the file is damaged: {fault}"),
+            format!("the file is damaged: {check}"),
             "stop everything that uses it and put back a copy; tokens go on above all that were issued",
-        ),
-    });
+        ));
+        return Ok(findings);
+    }
+    findings.push(good("the file is sound (quick check)".into()));
+    findings.push(good(format!(
+        "the clock is the boot time of boot {}, without what a time namespace adds",
+        tables.boot()
+    )));
+    findings.push(disk(place));
     findings.push(restored(About::load(db)?, place));
     let foreign: i64 = db.query_row(
         "SELECT count(*) FROM lease WHERE boot <> ?1 AND token IS NOT NULL AND released IS NOT 1",
@@ -60,6 +66,23 @@ pub(super) fn examine(
         ));
     }
     Ok(findings)
+}
+
+/// A store on a shared file system does not open; one may have been mounted over it since.
+fn disk(place: &Place) -> Finding {
+    match place.file_system() {
+        Ok((magic, None)) => good(format!("the file system is a local one ({magic:#x})")),
+        Ok((_, Some(kind))) => finding(
+            Level::Fault,
+            format!("the file is on {kind}, which several machines may see"),
+            "put it on a local disk",
+        ),
+        Err(error) => finding(
+            Level::Warning,
+            format!("the file system cannot be asked what it is: {error}"),
+            "see that the store is on a local disk",
+        ),
+    }
 }
 
 fn restored(about: Option<About>, place: &Place) -> Finding {

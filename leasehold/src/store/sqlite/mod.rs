@@ -6,6 +6,7 @@
 //! is evicted; they are told so (A8).
 
 mod clock;
+mod collect;
 pub(crate) mod columns;
 mod commit;
 pub(crate) mod contents;

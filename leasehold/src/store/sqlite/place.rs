@@ -132,15 +132,20 @@ impl Place {
         }
     }
 
+    /// The magic number of its file system, and what that is if several machines may share it.
+    pub(super) fn file_system(&self) -> io::Result<(u64, Option<&'static str>)> {
+        let magic = rustix::fs::statfs(self.folder())?.f_type as u64;
+        Ok((magic, shared_file_system(magic)))
+    }
+
     fn check_file_system(&self) -> Result<(), StoreError> {
-        let stat = rustix::fs::statfs(self.folder())
-            .map_err(|error| self.refuse_io("its file system cannot be asked", error.into()))?;
-        match shared_file_system(stat.f_type as u64) {
-            None => Ok(()),
-            Some(kind) => Err(self.refuse(format!(
+        match self.file_system() {
+            Ok((_, None)) => Ok(()),
+            Ok((_, Some(kind))) => Err(self.refuse(format!(
                 "it is on {kind}, where several machines may see it and locks are not to be trusted; \
                  put it on a local disk"
             ))),
+            Err(error) => Err(self.refuse_io("its file system cannot be asked", error)),
         }
     }
 
