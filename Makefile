@@ -48,6 +48,10 @@ test: check ## Everything: setup, check and all tests; ends with one line of cou
 	cargo test --workspace --no-fail-fast --locked 2>&1 | tee "$$log" || failed=1
 	awk -v cargo_failed=$$failed -v ci="$(CI)" -f torture/count.awk "$$log"
 
+.PHONY: sim
+sim: ## Play 10 000 seeds of the simulation (SEEDS=A..B for others)
+	@cargo run -q -p leasehold-torture --locked -- sim --seeds $(or $(SEEDS),0..10000)
+
 .PHONY: install
 install: setup ## Build the command `leasehold` and put it into cargo's folder of programs
 	cargo install --path cli --locked

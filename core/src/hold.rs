@@ -31,7 +31,7 @@ use leave::{Leaving, Parting};
 const MIN_POLL: Duration = Duration::from_millis(50);
 
 /// One holder's hold on one lease, tenure after tenure.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Hold {
     plan: Plan,
     session: Session,
@@ -47,7 +47,7 @@ pub struct Hold {
     actions: Vec<Action>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 enum State {
     Idle,
     /// Asks until it is granted.
@@ -144,7 +144,7 @@ impl Hold {
         }
     }
 
-    /// The key of this holder; a new one after a guard was dropped.
+    /// The key of this holder; a new one after a guard was dropped, or a clone was found to use it too.
     pub fn session(&self) -> Session {
         self.session
     }

@@ -6,5 +6,6 @@
 pub mod check;
 pub mod history;
 pub mod mutants;
+pub mod sim;
 pub mod tree;
 pub mod wgl;

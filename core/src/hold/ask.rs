@@ -14,7 +14,7 @@ const FIRST_RETRY: Duration = Duration::from_millis(100);
 /// A hint wakes all waiters; they come back spread over this (W2).
 const SPREAD: Duration = Duration::from_millis(50);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Asking {
     request_id: RequestId,
     wanted: Wanted,

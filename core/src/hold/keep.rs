@@ -10,7 +10,7 @@ use crate::{Answer, BootTime, Command, Renew, RenewId, Term};
 /// Two attempts of one renewal are never closer.
 const MIN_RETRY: Duration = Duration::from_millis(10);
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Keeping {
     pub(super) term: Term,
     /// Some time may be missing: no effect until a round trip that began now (C13).

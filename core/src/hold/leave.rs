@@ -5,10 +5,10 @@ use alloc::{vec, vec::Vec};
 use core::time::Duration;
 
 use super::{Call, Dice, Failure, Hold, Loss, Plan, State, Tell, backoff, keep::Keeping};
-use crate::{Answer, BootTime, Command, Release, Term, Token};
+use crate::{Answer, BootTime, Command, Lost, Release, Term, Token};
 
 /// The work is to stop.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Leaving {
     pub(super) term: Term,
     pub(super) loss: Loss,
@@ -41,7 +41,7 @@ impl Leaving {
 }
 
 /// Nothing is used any more; the store is told, for a while.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Parting {
     release: Release,
     /// The tenure that ends with it, if there was one.
@@ -127,6 +127,10 @@ impl Hold {
         dice: &mut dyn Dice,
     ) -> State {
         self.rest(failed || loss.as_ref().is_some_and(Loss::is_failure), dice);
+        if loss == Some(Loss::Store(Lost::SeqMismatch)) {
+            // The clone has the lease. Under the old session it would be taken for an orphan of ours, and released.
+            self.session = dice.roll().into();
+        }
         if !loss.as_ref().is_none_or(Loss::leaves_something) {
             self.tell(Tell::Over {
                 token,

@@ -218,3 +218,24 @@ fn a_frozen_holder_wakes_up_to_its_loss() {
         );
     }
 }
+
+/// C14: whoever lost to a clone leaves the clone's tenure alone; under the old session it would be an orphan (A4).
+#[test]
+fn the_loser_to_a_clone_takes_a_new_session() {
+    let mut played = Played::held();
+    let before = played.hold.session();
+    played.run_to_send();
+    let mut clone = renew(&played.last().1);
+    clone.renew_id = Seed(8).roll().into();
+    assert_eq!(played.store(Command::Renew(clone)), RENEWED);
+    played.answer();
+    played.hear(Input::Drained { failed: false });
+    assert_ne!(played.hold.session(), before);
+    played.hear(Input::Want(Wait::Forever));
+    let answer = played.answer();
+    assert!(
+        matches!(&answer, Answer::Held(held) if !held.yours),
+        "{answer:?}"
+    );
+    assert_eq!(played.releases(), []);
+}
