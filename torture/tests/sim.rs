@@ -17,7 +17,7 @@ const GOLDEN: u64 = 146;
 
 fn bytes(history: &History) -> Vec<u8> {
     let mut out = Vec::new();
-    history.write(&mut out).unwrap();
+    history.write(&mut out).expect("a vector takes everything");
     out
 }
 
