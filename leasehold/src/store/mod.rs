@@ -12,6 +12,8 @@
 
 pub mod contract;
 pub mod memory;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(target_os = "linux")]
 pub mod sqlite;
 mod url;

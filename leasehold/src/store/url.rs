@@ -16,10 +16,15 @@ pub async fn connect(url: &str) -> Result<SharedStore, StoreError> {
         #[cfg(target_os = "linux")]
         Some(("sqlite", path)) => Ok(SqliteStore::open(sqlite_path(url, path)?).await?),
         Some(("memory", _)) => Err(refuse(url, "memory: takes nothing after the colon")),
-        Some((
-            "postgres" | "postgresql" | "kubernetes" | "etcd" | "raft" | "http" | "https",
-            _,
-        )) => Err(refuse(url, "this build has no such store")),
+        #[cfg(feature = "postgres")]
+        Some(("postgres" | "postgresql", _)) => {
+            Ok(super::postgres::PostgresStore::connect(url).await?)
+        }
+        #[cfg(not(feature = "postgres"))]
+        Some(("postgres" | "postgresql", _)) => Err(refuse(url, "this build has no such store")),
+        Some(("kubernetes" | "etcd" | "raft" | "http" | "https", _)) => {
+            Err(refuse(url, "this build has no such store"))
+        }
         Some(_) => Err(refuse(url, "there is no such kind of store")),
         None => Err(refuse(url, "a store begins with its kind and a colon")),
     }

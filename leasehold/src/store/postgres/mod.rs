@@ -1,0 +1,482 @@
+//! `postgres://…`: a row in a database that is already there.
+//!
+//! Who judges expiry: the database, by its `clock_timestamp()`. Tokens: counted in the row, under its lock; they jump
+//! when the server's history changes (A9). A crash keeps every answered grant; so does a failover with synchronous
+//! replication, and without it the next touch quarantines (PG9). The rules are SQL functions, held against the core's.
+
+mod address;
+mod fault;
+mod link;
+mod migrate;
+mod rows;
+
+use std::{
+    sync::{Arc, Once},
+    time::Duration,
+};
+
+use async_trait::async_trait;
+use leasehold_core::{
+    Acquire, Begin, Command, Entry, Fence, Key, LeaseName, Op, Outcome, Pair, Proof, Release,
+    Renew, Resource, Session, Status, Token, Ttl, Work,
+};
+use tokio::{runtime::Runtime, sync::watch};
+use tokio_postgres::types::{ToSql, Type};
+
+pub use migrate::{SCHEMA, migrate};
+
+use self::link::{Links, Param};
+use super::{Changes, Finding, Profile, Recorded, Store, StoreError};
+
+/// The version of the tables and functions that this program speaks to.
+pub const SCHEMA_VERSION: i32 = 1;
+
+/// Leases in a PostgreSQL database.
+#[derive(Debug)]
+pub struct PostgresStore {
+    profile: Profile,
+    links: Arc<Links>,
+    changes: watch::Sender<u64>,
+    /// Started by the first who wants to hear of changes.
+    listening: Once,
+    /// Always there until drop.
+    runtime: Option<Runtime>,
+}
+
+impl PostgresStore {
+    /// Connects once, to see that the address, the rights and the schema are right.
+    pub async fn connect(url: &str) -> Result<Arc<Self>, StoreError> {
+        let links = Arc::new(Links::new(address::Address::parse(url)?));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("leasehold-postgres")
+            .enable_all()
+            .build()
+            .map_err(|error| fault::unavailable(&error.to_string()))?;
+        let store = Arc::new(Self {
+            profile: profile(),
+            links,
+            changes: watch::Sender::default(),
+            listening: Once::new(),
+            runtime: Some(runtime),
+        });
+        store
+            .call(|links| async move { links.query("SELECT 1", &[]).await })
+            .await?;
+        Ok(store)
+    }
+
+    /// Runs `work` on the store's own thread. Its end is awaited, but not bound to this call.
+    async fn call<T, F>(&self, work: impl FnOnce(Arc<Links>) -> F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        let runtime = self
+            .runtime
+            .as_ref()
+            .ok_or_else(|| fault::unavailable("the store is closed"))?;
+        let task = runtime.spawn(work(self.links.clone()));
+        task.await
+            .map_err(|_| fault::unknown("the store's thread ended"))?
+    }
+
+    async fn lease(&self, name: LeaseName, command: Command) -> Result<Outcome, StoreError> {
+        let sent = self.call(|links| async move {
+            let query = Query::of(&name, &command);
+            let rows = links.query(query.sql, &query.params()).await?;
+            rows.first()
+                .map_or_else(|| Err(fault::unknown("no answer")), rows::answer)
+        });
+        Ok(Outcome::Lease(sent.await?))
+    }
+
+    async fn ledger(&self, sql: &'static str, values: Vec<Boxed>) -> Result<Outcome, StoreError> {
+        let sent = self.call(move |links| async move {
+            let sql = format!("SELECT {} FROM {sql} v", rows::VERDICT);
+            let rows = links.query(&sql, &params(&values)).await?;
+            rows.first()
+                .map_or_else(|| Err(fault::unknown("no answer")), rows::verdict)
+        });
+        Ok(Outcome::Ledger(sent.await?))
+    }
+}
+
+/// A value with its type, owned.
+type Boxed = (Box<dyn ToSql + Send + Sync>, Type);
+
+fn boxed(value: impl ToSql + Send + Sync + 'static, r#type: Type) -> Boxed {
+    (Box::new(value), r#type)
+}
+
+fn params(values: &[Boxed]) -> Vec<Param<'_>> {
+    values
+        .iter()
+        .map(|(value, r#type)| (&**value as &(dyn ToSql + Sync), r#type.clone()))
+        .collect()
+}
+
+fn id(bits: u128) -> Boxed {
+    boxed(format!("{bits:032x}"), Type::TEXT)
+}
+
+fn int(number: u64) -> Boxed {
+    boxed(i64::try_from(number).unwrap_or(i64::MAX), Type::INT8)
+}
+
+fn string(text: &str) -> Boxed {
+    boxed(text.to_owned(), Type::TEXT)
+}
+
+/// One statement of the lease protocol.
+struct Query {
+    sql: &'static str,
+    values: Vec<Boxed>,
+}
+
+impl Query {
+    fn of(name: &LeaseName, command: &Command) -> Self {
+        let name = string(name.as_str());
+        match command {
+            Command::Acquire(Acquire {
+                session,
+                request_id,
+                holder,
+                info,
+                ttl,
+                lock_delay,
+            }) => Self {
+                sql: "SELECT * FROM leasehold.acquire($1, $2::uuid, $3::uuid, $4, $5, $6, $7)",
+                values: vec![
+                    name,
+                    id(session.bits()),
+                    id(request_id.bits()),
+                    string(holder.as_str()),
+                    boxed(
+                        info.as_ref().map(|info| info.as_str().to_owned()),
+                        Type::TEXT,
+                    ),
+                    int(ttl.as_millis().into()),
+                    int(lock_delay.as_millis().into()),
+                ],
+            },
+            Command::Renew(Renew {
+                token,
+                session,
+                ttl,
+                number,
+                renew_id,
+            }) => Self {
+                sql: "SELECT * FROM leasehold.renew($1, $2, $3::uuid, $4, $5, $6::uuid)",
+                values: vec![
+                    name,
+                    int(token.get()),
+                    id(session.bits()),
+                    int(ttl.as_millis().into()),
+                    int(*number),
+                    id(renew_id.bits()),
+                ],
+            },
+            Command::Release(asked) => {
+                let (token, session, request): (Option<Token>, Session, _) = match *asked {
+                    Release::Tenure { token, session } => (Some(token), session, None),
+                    Release::Request {
+                        session,
+                        request_id,
+                    } => (None, session, Some(request_id)),
+                };
+                Self {
+                    sql: "SELECT * FROM leasehold.release($1, $2, $3::uuid, $4::uuid)",
+                    values: vec![
+                        name,
+                        boxed(token.map(|token| token.get() as i64), Type::INT8),
+                        id(session.bits()),
+                        boxed(request.map(|id| format!("{:032x}", id.bits())), Type::TEXT),
+                    ],
+                }
+            }
+            Command::ForceRelease { now } => Self {
+                sql: "SELECT * FROM leasehold.force_release($1, $2)",
+                values: vec![name, boxed(*now, Type::BOOL)],
+            },
+            Command::Quarantine { above } => Self {
+                sql: "SELECT * FROM leasehold.quarantine($1, $2)",
+                values: vec![name, int(above.get())],
+            },
+        }
+    }
+
+    fn params(&self) -> Vec<Param<'_>> {
+        params(&self.values)
+    }
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    fn profile(&self) -> &Profile {
+        &self.profile
+    }
+
+    async fn apply(&self, op: Op) -> Result<Outcome, StoreError> {
+        match op {
+            Op::Lease { name, command } => self.lease(name, command).await,
+            Op::Raise { resource, proof: Proof { lease, token } } => {
+                let sent = self.call(move |links| async move {
+                    let values =
+                        [string(resource.as_str()), string(lease.as_str()), int(token.get())];
+                    let sql = "SELECT kind, token AS refused, highest, lease FROM leasehold.try_raise($1, $2, $3) \
+                               WHERE kind IS NOT NULL";
+                    let rows = links.query(sql, &params(&values)).await?;
+                    rows.first().map(rows::refusal).transpose()
+                });
+                Ok(sent.await?.map_or(Outcome::Done, Outcome::Refused))
+            }
+            Op::Begin(Begin { work, token, attempt, holder, fingerprint, unfinished, born }) => {
+                let take_over = unfinished == leasehold_core::Unfinished::TakeOver;
+                let born = born.map(|born| (born.as_nanos() / 1000) as i64);
+                let values = vec![
+                    string(work.lease.as_str()),
+                    string(work.key.as_str()),
+                    int(token.get()),
+                    id(attempt.bits()),
+                    string(holder.as_str()),
+                    boxed(fingerprint.0.to_vec(), Type::BYTEA),
+                    boxed(take_over, Type::BOOL),
+                    boxed(born, Type::INT8),
+                ];
+                let sql = "leasehold.begin($1, $2, $3, $4::uuid, $5, $6, $7, leasehold.from_micros($8))";
+                self.ledger(sql, values).await
+            }
+            Op::Complete(asked) => {
+                let response = Some(asked.response.as_bytes().to_vec());
+                self.finish(asked.work, asked.token, asked.attempt.bits(), response).await
+            }
+            Op::Abandon(asked) => self.finish(asked.work, asked.token, asked.attempt.bits(), None).await,
+            Op::Bump { above } => {
+                let sent = self.call(move |links| async move {
+                    links.query("SELECT leasehold.bump($1)", &params(&[int(above.get())])).await
+                });
+                sent.await.map(|_| Outcome::Done)
+            }
+            Op::Put { .. } | Op::Delete { .. } => Err(StoreError::Invalid {
+                what: "this store keeps no pairs: the database has tables of your own, see leasehold.protect".into(),
+            }),
+        }
+    }
+
+    async fn apply_all(&self, ops: Vec<Op>) -> Vec<Result<Outcome, StoreError>> {
+        if ops.len() > 1 && ops.iter().all(is_renewal) {
+            return self.renew_all(ops).await;
+        }
+        let calls: Vec<_> = ops.into_iter().map(|op| self.apply(op)).collect();
+        let mut outcomes = Vec::with_capacity(calls.len());
+        for call in calls {
+            outcomes.push(call.await);
+        }
+        outcomes
+    }
+
+    async fn status(&self, name: &LeaseName) -> Result<Option<Status>, StoreError> {
+        let values = [string(name.as_str())];
+        let rows = self
+            .read("SELECT * FROM leasehold.status WHERE name = $1", values)
+            .await?;
+        rows.first().map(rows::status).transpose()
+    }
+
+    async fn list(&self, prefix: &str, limit: usize) -> Result<Vec<Status>, StoreError> {
+        let values = [string(prefix), int(limit as u64)];
+        let sql =
+            "SELECT * FROM leasehold.status WHERE starts_with(name, $1) ORDER BY name LIMIT $2";
+        self.read(sql, values)
+            .await?
+            .iter()
+            .map(rows::status)
+            .collect()
+    }
+
+    async fn pair(&self, _key: &Key) -> Result<Option<Pair>, StoreError> {
+        Err(StoreError::Invalid {
+            what: "this store keeps no pairs".into(),
+        })
+    }
+
+    async fn fence(&self, resource: &Resource) -> Result<Option<Fence>, StoreError> {
+        let values = [string(resource.as_str())];
+        let rows = self
+            .read(
+                "SELECT lease, token FROM leasehold.fence WHERE resource = $1",
+                values,
+            )
+            .await?;
+        rows.first().map(rows::fence).transpose()
+    }
+
+    async fn entry(&self, work: &Work) -> Result<Option<Entry>, StoreError> {
+        let values = [string(work.lease.as_str()), string(work.key.as_str())];
+        let sql = format!(
+            "SELECT {} FROM leasehold.ledger WHERE scope = $1 AND key = $2",
+            rows::ENTRY
+        );
+        let rows = self.read(&sql, values).await?;
+        rows.first().map_or(Ok(None), rows::entry)
+    }
+
+    async fn history(
+        &self,
+        name: Option<&LeaseName>,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<Recorded>, StoreError> {
+        let name = name.map(|name| name.as_str().to_owned());
+        let values = [boxed(name, Type::TEXT), int(after), int(limit as u64)];
+        let sql = "SELECT number, leasehold.micros(at) AS at, name, what::text AS what FROM leasehold.event \
+                   WHERE ($1 IS NULL OR name = $1) AND number > $2 ORDER BY number LIMIT $3";
+        self.read(sql, values)
+            .await?
+            .iter()
+            .map(rows::recorded)
+            .collect()
+    }
+
+    fn changes(&self) -> Changes {
+        if let Some(runtime) = &self.runtime {
+            self.listening.call_once(|| {
+                runtime.spawn(listen(self.links.clone(), self.changes.clone()));
+            });
+        }
+        Changes::new(self.changes.subscribe())
+    }
+
+    async fn collect(&self) -> Result<u64, StoreError> {
+        let rows = self.read("SELECT leasehold.collect()", []).await?;
+        rows.first()
+            .map_or(Ok(0), |row| Ok(row.get::<_, i64>(0).unsigned_abs()))
+    }
+
+    async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
+        Ok(Vec::new())
+    }
+}
+
+impl PostgresStore {
+    async fn read<const N: usize>(
+        &self,
+        sql: &str,
+        values: [Boxed; N],
+    ) -> Result<Vec<tokio_postgres::Row>, StoreError> {
+        let sql = sql.to_owned();
+        self.call(move |links| async move { links.query(&sql, &params(&values)).await })
+            .await
+    }
+
+    async fn finish(
+        &self,
+        work: Work,
+        token: Token,
+        attempt: u128,
+        response: Option<Vec<u8>>,
+    ) -> Result<Outcome, StoreError> {
+        let values = vec![
+            string(work.lease.as_str()),
+            string(work.key.as_str()),
+            int(token.get()),
+            id(attempt),
+            boxed(response, Type::BYTEA),
+        ];
+        self.ledger("leasehold.finish($1, $2, $3, $4::uuid, $5)", values)
+            .await
+    }
+
+    /// Many renewals in one statement, an answer each (W8).
+    async fn renew_all(&self, ops: Vec<Op>) -> Vec<Result<Outcome, StoreError>> {
+        let count = ops.len();
+        let mut names = Vec::new();
+        let (mut tokens, mut sessions, mut ttls, mut numbers, mut ids) =
+            (vec![], vec![], vec![], vec![], vec![]);
+        for op in ops {
+            if let Op::Lease {
+                name,
+                command: Command::Renew(asked),
+            } = op
+            {
+                names.push(name.as_str().to_owned());
+                tokens.push(asked.token.get() as i64);
+                sessions.push(format!("{:032x}", asked.session.bits()));
+                ttls.push(i64::from(asked.ttl.as_millis()));
+                numbers.push(i64::try_from(asked.number).unwrap_or(i64::MAX));
+                ids.push(format!("{:032x}", asked.renew_id.bits()));
+            }
+        }
+        let values = [
+            boxed(names, Type::TEXT_ARRAY),
+            boxed(tokens, Type::INT8_ARRAY),
+            boxed(sessions, Type::TEXT_ARRAY),
+            boxed(ttls, Type::INT8_ARRAY),
+            boxed(numbers, Type::INT8_ARRAY),
+            boxed(ids, Type::TEXT_ARRAY),
+        ];
+        let sql = "SELECT nr, (answer).* FROM leasehold.renew_all($1, $2, $3::uuid[], $4, $5, $6::uuid[]) ORDER BY nr";
+        match self.read(sql, values).await {
+            Ok(rows) if rows.len() == count => rows
+                .iter()
+                .map(|row| rows::answer(row).map(Outcome::Lease))
+                .collect(),
+            Ok(_) => vec![Err(fault::unknown("not every renewal was answered")); count],
+            Err(error) => vec![Err(error); count],
+        }
+    }
+}
+
+impl Drop for PostgresStore {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// Hears NOTIFY on a connection of its own, and comes back when that breaks. It misses what is said meanwhile, and all
+/// of it behind a pooler, so it ticks by itself now and then; waiters poll as well (PG11).
+async fn listen(links: Arc<Links>, heard: watch::Sender<u64>) {
+    loop {
+        if let Ok(mut link) = links.connect(Some(heard.clone())).await {
+            let client = link.client();
+            let mut said = client.batch_execute("LISTEN leasehold").await;
+            while said.is_ok() {
+                heard.send_modify(|count| *count += 1);
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                said = client.batch_execute("").await;
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+}
+
+fn is_renewal(op: &Op) -> bool {
+    matches!(
+        op,
+        Op::Lease {
+            command: Command::Renew(_),
+            ..
+        }
+    )
+}
+
+fn profile() -> Profile {
+    Profile {
+        scheme: "postgres",
+        clock: "the database, by its clock_timestamp()",
+        tokens: "counted per lease in its row; they jump after a failover",
+        durability: "every answered grant survives a crash; a failover too, if replication is synchronous",
+        min_ttl: Ttl::MIN,
+        extension: Duration::ZERO,
+        dense: true,
+        fifo: false,
+        lock_delay: true,
+        pairs: false,
+        fences: true,
+        ledger: true,
+        history: true,
+    }
+}

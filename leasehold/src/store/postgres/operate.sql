@@ -1,0 +1,181 @@
+-- For many leases at once, for readers and for operators.
+
+-- Many renewals in one statement, an answer each (W8). A row that somebody has locked is that lease's trouble only (A20).
+CREATE OR REPLACE FUNCTION leasehold.renew_all(
+    p_names text[], p_tokens bigint[], p_sessions uuid[], p_ttls bigint[], p_numbers bigint[], p_renew_ids uuid[]
+) RETURNS TABLE (nr bigint, answer leasehold.answer)
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    n record;
+BEGIN
+    FOR n IN SELECT * FROM unnest(p_names, p_tokens, p_sessions, p_ttls, p_numbers, p_renew_ids)
+        WITH ORDINALITY AS u(name, token, session, ttl, number, renew_id, nr) ORDER BY name COLLATE "C"
+    LOOP
+        nr := n.nr;
+        PERFORM 1 FROM leasehold.lease WHERE name = n.name FOR NO KEY UPDATE SKIP LOCKED;
+        IF NOT FOUND AND EXISTS (SELECT 1 FROM leasehold.lease WHERE name = n.name) THEN
+            answer := NULL;
+            answer.answer := 'locked';
+        ELSE
+            answer := leasehold.renew(n.name, n.token, n.session, n.ttl, n.number, n.renew_id);
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+-- The eight hex digits that tell two sessions apart, as the core computes them (FNV-1a).
+CREATE OR REPLACE FUNCTION leasehold.fingerprint(session uuid) RETURNS bigint
+LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    bytes bytea := uuid_send(session);
+    hash bigint := 2166136261;
+BEGIN
+    FOR i IN 0..15 LOOP
+        hash := ((hash # get_byte(bytes, i)) * 16777619) & 4294967295;
+    END LOOP;
+    RETURN hash;
+END $$;
+
+-- What readers may see: everything but the sessions, which are keys (A21).
+DROP VIEW IF EXISTS leasehold.status;
+CREATE VIEW leasehold.status AS
+SELECT name, token, holder, leasehold.fingerprint(session) AS session_hash, session IS NOT NULL AND released AS released, info, ttl_ms, renewals, granted_at, expires_at,
+    CASE WHEN session IS NOT NULL AND released THEN 'free'
+         WHEN clock_timestamp() >= leasehold.free_from(lease) THEN 'free'
+         WHEN session IS NULL THEN 'quarantined'
+         WHEN clock_timestamp() < expires_at THEN 'held'
+         ELSE 'delayed' END AS state,
+    leasehold.microseconds(CASE WHEN session IS NOT NULL AND clock_timestamp() < expires_at THEN expires_at
+        ELSE leasehold.free_from(lease) END - clock_timestamp()) AS remaining_us,
+    CASE WHEN session IS NOT NULL THEN leasehold.microseconds(clock_timestamp() - granted_at) END AS since_us
+FROM leasehold.lease;
+COMMENT ON VIEW leasehold.status IS 'Who holds what now, without the keys.';
+
+-- An operator takes a lease away (A21): the token grows at once; others get it when the old promise ends, or at once.
+CREATE OR REPLACE FUNCTION leasehold.force_release(p_name text, p_now boolean DEFAULT false) RETURNS leasehold.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    l leasehold.lease;
+    a leasehold.answer;
+BEGIN
+    SELECT * INTO l FROM leasehold.lease WHERE name = p_name FOR UPDATE;
+    IF NOT FOUND OR clock_timestamp() >= leasehold.free_from(l) THEN a.answer := 'already_over'; RETURN a; END IF;
+    IF l.token = 9223372036854775807 THEN a.answer := 'exhausted'; RETURN a; END IF;
+    UPDATE leasehold.lease SET token = token + 1, session = NULL, request_id = NULL, holder = NULL, info = NULL,
+        released = false, renewals = 0, renew_id = NULL,
+        expires_at = CASE WHEN p_now THEN least(expires_at, clock_timestamp()) ELSE expires_at END,
+        lock_delay_ms = CASE WHEN p_now THEN 0 ELSE lock_delay_ms END
+    WHERE name = p_name RETURNING token INTO a.token;
+    PERFORM leasehold.note(p_name, jsonb_build_object('forced', jsonb_build_object('token', a.token::text)));
+    PERFORM pg_notify('leasehold', p_name);
+    a.answer := 'bumped';
+    RETURN a;
+END $$;
+
+-- One lease's past is in doubt (T6).
+CREATE OR REPLACE FUNCTION leasehold.quarantine(p_name text, p_above bigint) RETURNS leasehold.answer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    a leasehold.answer;
+BEGIN
+    UPDATE leasehold.lease SET token = greatest(token + 1, p_above), session = NULL, request_id = NULL, holder = NULL,
+        info = NULL, released = false, renewals = 0, renew_id = NULL,
+        expires_at = clock_timestamp() + ttl_ms * interval '1 ms'
+    WHERE name = p_name AND token < 9223372036854775807 RETURNING token INTO a.token;
+    a.answer := CASE WHEN FOUND THEN 'bumped' ELSE 'already_over' END;
+    IF FOUND THEN
+        PERFORM leasehold.note(p_name, jsonb_build_object('quarantined', jsonb_build_object('token', a.token::text)));
+    END IF;
+    RETURN a;
+END $$;
+
+-- After a restore that nothing can detect: every later token above p_above, nobody holds for one ttl (T6, A10).
+CREATE OR REPLACE FUNCTION leasehold.bump(p_above bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    newest bigint;
+    most bigint := ((extract(epoch FROM clock_timestamp()) + 86400) * 1000)::bigint;
+BEGIN
+    PERFORM leasehold.check_token(p_above);
+    SELECT greatest((SELECT floor FROM leasehold.meta FOR UPDATE),
+        (SELECT max(token) FROM leasehold.lease WHERE token < 9223372036854775807)) INTO newest;
+    IF p_above <= newest OR p_above > most THEN
+        RAISE EXCEPTION 'a bump to % is not allowed: it must be above %, the newest token, and at most %, the unix time in ms of tomorrow',
+            p_above, newest, most USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    IF EXISTS (SELECT 1 FROM leasehold.event WHERE at > clock_timestamp()) THEN
+        RAISE EXCEPTION 'a bump is not allowed now: this server''s clock is behind the history; set the clock'
+            USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    UPDATE leasehold.meta SET floor = p_above;
+    WITH b AS (
+        UPDATE leasehold.lease SET token = p_above, session = NULL, request_id = NULL, holder = NULL, info = NULL,
+            released = false, renewals = 0, renew_id = NULL, line = leasehold.line(),
+            expires_at = clock_timestamp() + ttl_ms * interval '1 ms'
+        WHERE token < p_above RETURNING name)
+    INSERT INTO leasehold.event (name, what)
+    SELECT name, jsonb_build_object('quarantined', jsonb_build_object('token', p_above::text)) FROM b;
+END $$;
+
+-- Ends the sessions that keep an expired lease from its next holder, if it expired more than its ttl ago (A19).
+CREATE OR REPLACE FUNCTION leasehold.evict(p_name text) RETURNS integer
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    ended integer;
+BEGIN
+    SELECT count(*) FILTER (WHERE pg_terminate_backend(k.pid)) INTO ended
+    FROM (SELECT DISTINCT k.pid FROM pg_locks k JOIN leasehold.lease l ON l.name = p_name
+          WHERE k.pid <> pg_backend_pid() AND k.granted AND k.locktype = 'advisory'
+            AND k.classid = leasehold.barrier_class()::oid AND k.objid = (hashtext(p_name)::bigint & 4294967295)::oid
+            AND (l.released OR clock_timestamp() > l.expires_at + l.ttl_ms * interval '1 ms')) k;
+    RETURN ended;
+EXCEPTION WHEN insufficient_privilege THEN
+    RETURN 0;
+END $$;
+
+-- Forgets leases free for 24 h into the floor, ledger lines older than 400 days, all but the newest 100 000 events.
+CREATE OR REPLACE FUNCTION leasehold.collect() RETURNS bigint
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    gone bigint;
+    more bigint;
+BEGIN
+    -- The floor first: a new name reads it FOR SHARE, and must not see it before the rows are gone (A20).
+    PERFORM 1 FROM leasehold.meta FOR UPDATE;
+    PERFORM set_config('leasehold.collecting', 'on', true);
+    WITH d AS (
+        DELETE FROM leasehold.lease l USING (
+            SELECT name FROM leasehold.lease WHERE line = leasehold.line()
+                AND expires_at + lock_delay_ms * interval '1 ms' < clock_timestamp() - interval '24 hours'
+                -- A floor so far ahead of the clock would shut out every new name.
+                AND token <= ((extract(epoch FROM clock_timestamp()) + 86400) * 1000)::bigint
+            FOR UPDATE SKIP LOCKED) old
+        WHERE l.name = old.name RETURNING l.token
+    ), f AS (UPDATE leasehold.meta SET floor = greatest(floor, (SELECT max(token) FROM d)))
+    SELECT count(*) INTO gone FROM d;
+    PERFORM set_config('leasehold.collecting', '', true);
+    DELETE FROM leasehold.ledger WHERE begun_at < clock_timestamp() - interval '400 days';
+    GET DIAGNOSTICS more = ROW_COUNT;
+    UPDATE leasehold.meta SET kept_from = greatest(kept_from, clock_timestamp() - interval '400 days');
+    gone := gone + more;
+    DELETE FROM leasehold.event WHERE number <= (SELECT max(number) - 100000 FROM leasehold.event);
+    GET DIAGNOSTICS more = ROW_COUNT;
+    RETURN gone + more;
+END $$;
+
+-- Nothing else deletes lease rows: a lost row is a lost token (A9).
+CREATE OR REPLACE FUNCTION leasehold.keep() RETURNS trigger
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF TG_OP = 'DELETE' AND current_setting('leasehold.collecting', true) = 'on' THEN RETURN OLD; END IF;
+    RAISE EXCEPTION 'rows of leasehold.lease are not deleted by hand: the next token would be an old one'
+        USING ERRCODE = 'LH002', HINT = 'SELECT leasehold.collect() forgets what is old and remembers its tokens.';
+END $$;
+CREATE OR REPLACE TRIGGER keep_rows BEFORE DELETE ON leasehold.lease FOR EACH ROW EXECUTE FUNCTION leasehold.keep();
+CREATE OR REPLACE TRIGGER keep_table BEFORE TRUNCATE ON leasehold.lease FOR EACH STATEMENT EXECUTE FUNCTION leasehold.keep();
+
+-- Applications need USAGE on the schema; these stay with its owner.
+REVOKE EXECUTE ON FUNCTION leasehold.force_release(text, boolean), leasehold.bump(bigint), leasehold.collect(),
+    leasehold.quarantine(text, bigint), leasehold.note_refusal(text, text, leasehold.refusal),
+    leasehold.note(text, jsonb) FROM PUBLIC;
+GRANT SELECT ON leasehold.status, leasehold.event, leasehold.ledger, leasehold.fence, leasehold.meta TO PUBLIC;
