@@ -10,9 +10,8 @@ use rustls::{
 use rustls_platform_verifier::BuilderVerifierExt;
 use tokio_postgres::{
     Config,
-    config::{Host, SslMode},
+    config::{Host, SslMode, TargetSessionAttrs},
 };
-use url::Url;
 
 use crate::StoreError;
 
@@ -21,6 +20,8 @@ use crate::StoreError;
 pub(super) struct Address {
     pub(super) config: Config,
     pub(super) tls: Option<ClientConfig>,
+    /// `expiry=both`, see [`super::sighting`].
+    pub(super) strict: bool,
 }
 
 impl fmt::Debug for Address {
@@ -32,23 +33,29 @@ impl fmt::Debug for Address {
 }
 
 impl Address {
-    /// Parses a URL. `sslmode=verify-ca` and `verify-full` are read as `require`: verification is never left out.
+    /// Parses a URL. `sslmode=verify-ca` and `verify-full` are read as `require`: verification is never left out. Of
+    /// several hosts the one that takes writes is used, so that a failover needs no new URL.
     pub(super) fn parse(text: &str) -> Result<Self, StoreError> {
-        let mut url = Url::parse(text).map_err(|error| bad(&error))?;
-        let mut root = None;
-        let mut kept = Vec::new();
-        for (key, value) in url.query_pairs().into_owned() {
-            match (key.as_str(), value.as_str()) {
-                ("sslrootcert", path) => root = Some(path.to_owned()),
-                ("sslmode", "verify-ca" | "verify-full") => kept.push((key, "require".to_owned())),
-                _ => kept.push((key, value)),
+        let (base, query) = text.split_once('?').unwrap_or((text, ""));
+        let (mut root, mut strict, mut kept) = (None, false, Vec::new());
+        for option in query.split('&').filter(|option| !option.is_empty()) {
+            match option.split_once('=').unwrap_or((option, "")) {
+                ("sslrootcert", path) => root = Some(decoded(path)),
+                ("sslmode", "verify-ca" | "verify-full") => kept.push("sslmode=require"),
+                ("expiry", "store") => strict = false,
+                ("expiry", "both") => strict = true,
+                ("expiry", _) => return Err(bad(&"expiry is store or both")),
+                _ => kept.push(option),
             }
         }
-        url.set_query(None);
-        if !kept.is_empty() {
-            url.query_pairs_mut().extend_pairs(kept);
+        let url = match kept.is_empty() {
+            true => base.to_owned(),
+            false => format!("{base}?{}", kept.join("&")),
+        };
+        let mut config: Config = url.parse().map_err(|error| bad(&error))?;
+        if config.get_hosts().len() > 1 {
+            config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         }
-        let mut config: Config = url.as_str().parse().map_err(|error| bad(&error))?;
         config
             .connect_timeout(Duration::from_secs(5))
             .tcp_user_timeout(Duration::from_secs(10));
@@ -61,8 +68,19 @@ impl Address {
             SslMode::Prefer if config.get_hosts().iter().all(is_near) => None,
             _ => Some(client(root.as_deref())?),
         };
-        Ok(Self { config, tls })
+        Ok(Self {
+            config,
+            tls,
+            strict,
+        })
     }
+}
+
+/// `%20` is a space.
+fn decoded(text: &str) -> String {
+    percent_encoding::percent_decode_str(text)
+        .decode_utf8_lossy()
+        .into_owned()
 }
 
 fn bad(error: &dyn fmt::Display) -> StoreError {

@@ -27,22 +27,39 @@ $$;
 
 -- The rule of F7 on one row, evaluated now; null if the token passes. A row of another line passes nothing (F14b).
 CREATE OR REPLACE FUNCTION leasehold.issued(l leasehold.lease, p_token bigint) RETURNS leasehold.refusal
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     RETURN CASE
         WHEN p_token < l.token THEN ROW('stale', p_token, l.token, NULL)::leasehold.refusal
-        WHEN l.name IS NULL OR p_token > l.token OR l.session IS NULL THEN ROW('never_issued', p_token, l.token, NULL)::leasehold.refusal
+        WHEN p_token > l.token OR l.session IS NULL THEN ROW('never_issued', p_token, l.token, NULL)::leasehold.refusal
         WHEN l.released THEN ROW('released', p_token, NULL, NULL)::leasehold.refusal
         WHEN l.expires_at <= clock_timestamp() THEN ROW('expired', p_token, NULL, NULL)::leasehold.refusal
         WHEN l.line <> leasehold.line() THEN ROW('not_confirmed', p_token, NULL, NULL)::leasehold.refusal
     END;
 END $$;
 
+-- Whether this call is a transaction of its own. Seen with plain statements and with prepared ones; not where a driver
+-- sends text and parameters in one go outside a transaction. There only protect() tells.
+CREATE OR REPLACE FUNCTION leasehold.is_alone() RETURNS boolean
+LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT transaction_timestamp() = statement_timestamp()
+        OR EXISTS (SELECT 1 FROM pg_cursors WHERE creation_time = transaction_timestamp())
+$$;
+
+CREATE OR REPLACE FUNCTION leasehold.check_not_alone(p_what text) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF leasehold.is_alone() THEN
+        RAISE EXCEPTION 'leasehold.% protects the transaction it is called in, and this call is a transaction of its own', p_what
+            USING ERRCODE = 'LH002', HINT = format('Send BEGIN first, as a statement of its own; then %s, then the writes, then COMMIT.', p_what);
+    END IF;
+END $$;
+
 -- The first statement of a transaction that writes under a lease kept in this database (F7).
 --
--- Under READ COMMITTED it takes the lease's barrier shared and then looks, in a statement of its own: a takeover waits
--- for this transaction, or this look sees the takeover. Under stricter isolation the look would use an old snapshot, so
--- the row is locked instead, which fails with 40001 if it changed (F14).
+-- It takes the lease's barrier shared and then looks, in a statement of its own: a takeover waits for this transaction,
+-- or this look sees the takeover. That needs READ COMMITTED, where a statement sees what was committed before it. Under
+-- stricter isolation the row is locked as well, which fails with 40001 if the snapshot is older than the row (F14).
 CREATE OR REPLACE FUNCTION leasehold.fence(p_name text, p_token bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
@@ -50,15 +67,13 @@ DECLARE
     no leasehold.refusal;
 BEGIN
     PERFORM leasehold.check_token(p_token);
-    IF transaction_timestamp() = statement_timestamp() THEN
-        RAISE EXCEPTION 'leasehold.fence protects the transaction it is called in, and this call is a transaction of its own'
-            USING ERRCODE = 'LH002', HINT = 'Send BEGIN first, as a statement of its own; then fence, then the writes, then COMMIT.';
-    END IF;
-    IF current_setting('transaction_isolation') = 'read committed' THEN
-        PERFORM pg_advisory_xact_lock_shared(leasehold.barrier_class(), hashtext(p_name));
-        SELECT * INTO l FROM leasehold.lease WHERE name = p_name;
+    PERFORM leasehold.check_not_alone('fence');
+    PERFORM pg_advisory_xact_lock_shared(leasehold.barrier_key(p_name));
+    IF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
+        l := leasehold.known(p_name);
     ELSE
         SELECT * INTO l FROM leasehold.lease WHERE name = p_name FOR KEY SHARE;
+        IF NOT FOUND THEN l := leasehold.known(p_name); END IF;
     END IF;
     no := leasehold.issued(l, p_token);
     IF no.kind IS NOT NULL THEN
@@ -66,14 +81,23 @@ BEGIN
             DETAIL = format('lease %s, token %s, newest token %s', p_name, p_token, coalesce(l.token::text, 'none')),
             HINT = 'Another holder has taken over, or this one is too late. Roll back, stop working, and ask for the lease again.';
     END IF;
-    -- A holder that freezes here must not block its successor for long (F21).
-    PERFORM set_config('idle_in_transaction_session_timeout',
-        greatest(1, leasehold.microseconds(l.expires_at - clock_timestamp()) / 1000)::text, true);
+    PERFORM leasehold.limit_idleness(l.expires_at - clock_timestamp());
     PERFORM set_config('leasehold.passed', coalesce(current_setting('leasehold.passed', true), '')
         || leasehold.pass(p_name), true);
 END $$;
 COMMENT ON FUNCTION leasehold.fence(text, bigint) IS
     'First statement of a transaction that writes under a lease: returns, or raises LH001 naming both tokens.';
+
+-- A holder that freezes inside its transaction must not block its successor for long (F21). Only ever shorter.
+CREATE OR REPLACE FUNCTION leasehold.limit_idleness(p_left interval) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    set interval := current_setting('idle_in_transaction_session_timeout')::interval;
+    most interval := CASE WHEN set > interval '0' THEN least(set, p_left) ELSE p_left END;
+BEGIN
+    PERFORM set_config('idle_in_transaction_session_timeout',
+        greatest(1, leasehold.microseconds(most) / 1000)::text, true);
+END $$;
 
 -- What fence() leaves behind for the triggers of protect(); it dies with the transaction, or with the savepoint.
 CREATE OR REPLACE FUNCTION leasehold.pass(p_name text) RETURNS text
@@ -90,33 +114,50 @@ LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
                  ELSE jsonb_strip_nulls(jsonb_build_object('token', r.token::text, 'highest', r.highest::text)) END))))
 $$;
 
--- Raises the fence of a receiver whose lease lives in another store (F6, F18). Autocommit; repeat it at will.
-CREATE OR REPLACE FUNCTION leasehold.try_raise(p_resource text, p_name text, p_token bigint) RETURNS leasehold.refusal
+-- Raises the fence of a receiver (F6). A lease of this store tells by itself which tokens it issued; of one that lives
+-- elsewhere (F18) nothing is known, so only the jump is bounded (T10). Autocommit; repeat it at will.
+CREATE OR REPLACE FUNCTION leasehold.try_raise(p_resource text, p_name text, p_token bigint, p_elsewhere boolean DEFAULT false)
+RETURNS leasehold.refusal
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     f leasehold.fence;
+    l leasehold.lease;
+    highest bigint;
     no leasehold.refusal;
 BEGIN
     PERFORM leasehold.check_text('resource', p_resource, 200);
     PERFORM leasehold.check_text('lease name', p_name, 200);
     PERFORM leasehold.check_token(p_token);
-    INSERT INTO leasehold.fence AS old (resource, lease, token) VALUES (p_resource, p_name, p_token)
-    ON CONFLICT (resource) DO UPDATE SET token = excluded.token
-        WHERE old.lease = excluded.lease AND old.token <= excluded.token
-            AND (excluded.token - old.token <= 8796093022208
-                 OR EXISTS (SELECT 1 FROM leasehold.lease l WHERE l.name = p_name AND l.token >= p_token));
-    IF NOT FOUND THEN
-        SELECT * INTO f FROM leasehold.fence WHERE resource = p_resource;
-        no := leasehold.compare(f, p_name, p_token);
-        PERFORM leasehold.note_refusal(p_name, p_resource, no);
-    END IF;
-    RETURN no;
+    PERFORM leasehold.bound(5000);
+    LOOP
+        -- FOR UPDATE waits for the writes that check() has let in (F11).
+        SELECT * INTO f FROM leasehold.fence WHERE resource = p_resource FOR UPDATE;
+        l := leasehold.known(p_name);
+        IF p_elsewhere AND l.name IS NULL THEN l.token := NULL; END IF;
+        highest := coalesce(f.token, l.token, p_token);
+        no := CASE
+            WHEN f.lease <> p_name THEN ROW('other_lease', p_token, NULL, f.lease)::leasehold.refusal
+            WHEN p_token < highest THEN ROW('stale', p_token, highest, NULL)::leasehold.refusal
+            WHEN p_token > l.token THEN ROW('never_issued', p_token, NULL, NULL)::leasehold.refusal
+            WHEN l.token IS NULL AND p_token - highest > 8796093022208
+                THEN ROW('too_far', p_token, highest, NULL)::leasehold.refusal END;
+        IF no.kind IS NOT NULL THEN
+            PERFORM leasehold.note_refusal(p_name, p_resource, no);
+            RETURN no;
+        END IF;
+        IF f.resource IS NOT NULL THEN
+            UPDATE leasehold.fence SET token = p_token WHERE resource = p_resource;
+            RETURN NULL;
+        END IF;
+        INSERT INTO leasehold.fence (resource, lease, token) VALUES (p_resource, p_name, p_token) ON CONFLICT DO NOTHING;
+        IF FOUND THEN RETURN NULL; END IF;
+    END LOOP;
 END $$;
 
 CREATE OR REPLACE FUNCTION leasehold.raise(p_resource text, p_name text, p_token bigint) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    no leasehold.refusal := leasehold.try_raise(p_resource, p_name, p_token);
+    no leasehold.refusal := leasehold.try_raise(p_resource, p_name, p_token, true);
 BEGIN
     IF no.kind IS NOT NULL THEN
         RAISE EXCEPTION '%', leasehold.words(no) USING ERRCODE = 'LH001';
@@ -132,6 +173,7 @@ DECLARE
     f leasehold.fence;
 BEGIN
     PERFORM leasehold.check_token(p_token);
+    PERFORM leasehold.check_not_alone('check');
     SELECT * INTO f FROM leasehold.fence WHERE resource = p_resource FOR SHARE;
     IF f.lease IS DISTINCT FROM p_name OR f.token <> p_token THEN
         RAISE EXCEPTION '%', leasehold.words(leasehold.compare(f, p_name, p_token)) USING ERRCODE = 'LH001';
@@ -146,42 +188,5 @@ LANGUAGE sql IMMUTABLE AS $$
         WHEN f.resource IS NULL THEN 'no_fence'
         WHEN f.lease <> p_name THEN 'other_lease'
         WHEN p_token < f.token THEN 'stale'
-        WHEN p_token - f.token > 8796093022208 THEN 'too_far'
         ELSE 'not_raised' END, p_token, f.token, f.lease)::leasehold.refusal
 $$;
-
--- A table belongs to a lease: from now on every write to it, by whatever client, needs the transaction to have passed
--- the fence (A19). It protects against mistakes, not against a role that lies: the owner can disable triggers,
--- session_replication_role = replica skips them, ALTER TABLE and COPY FREEZE are not writes to a trigger.
-CREATE OR REPLACE FUNCTION leasehold.protect(p_table regclass, p_lease text) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    PERFORM leasehold.check_text('lease name', p_lease, 200);
-    PERFORM leasehold.unprotect(p_table);
-    EXECUTE format('CREATE TRIGGER leasehold_statement BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON %s
-        FOR EACH STATEMENT EXECUTE FUNCTION leasehold.guard(%L)', p_table, p_lease);
-    EXECUTE format('CREATE TRIGGER leasehold_row BEFORE INSERT OR UPDATE OR DELETE ON %s
-        FOR EACH ROW EXECUTE FUNCTION leasehold.guard(%L)', p_table, p_lease);
-END $$;
-COMMENT ON FUNCTION leasehold.protect(regclass, text) IS
-    'Makes a table refuse every write of a transaction that has not passed leasehold.fence() of this lease.';
-
-CREATE OR REPLACE FUNCTION leasehold.unprotect(p_table regclass) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp SET client_min_messages = warning AS $$
-BEGIN
-    EXECUTE format('DROP TRIGGER IF EXISTS leasehold_statement ON %s', p_table);
-    EXECUTE format('DROP TRIGGER IF EXISTS leasehold_row ON %s', p_table);
-END $$;
-COMMENT ON FUNCTION leasehold.unprotect(regclass) IS 'Undoes leasehold.protect.';
-
-CREATE OR REPLACE FUNCTION leasehold.guard() RETURNS trigger
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF position(leasehold.pass(TG_ARGV[0]) IN coalesce(current_setting('leasehold.passed', true), '')) = 0 THEN
-        RAISE EXCEPTION 'refused: table % belongs to the lease %, and this transaction has not passed its fence',
-            TG_TABLE_NAME, TG_ARGV[0]
-            USING ERRCODE = 'LH001', HINT = format('First in the transaction: SELECT leasehold.fence(%L, <your token>);', TG_ARGV[0]);
-    END IF;
-    IF TG_OP = 'DELETE' THEN RETURN OLD; END IF;
-    RETURN NEW;
-END $$;

@@ -2,8 +2,8 @@
 -- around an effect outside (I7). The rules are those of core/src/ledger.rs.
 
 -- One call in the transaction of the effect: true means do it now, false means it was done before (I5).
-CREATE OR REPLACE FUNCTION leasehold.once(p_scope text, p_key text, p_fingerprint bytea DEFAULT NULL)
-RETURNS boolean
+CREATE OR REPLACE FUNCTION leasehold.once(p_scope text, p_key text, p_fingerprint bytea DEFAULT NULL, p_born timestamptz DEFAULT NULL
+) RETURNS boolean
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     e leasehold.ledger;
@@ -22,6 +22,10 @@ BEGIN
             RAISE EXCEPTION 'ledger key % of % is begun under token % and not completed', p_key, p_scope, e.token
                 USING ERRCODE = 'LH004', HINT = 'Complete or abandon it with leasehold.complete or leasehold.abandon.';
         END IF;
+        IF p_born < (SELECT kept_from FROM leasehold.meta) THEN
+            RAISE EXCEPTION 'the request for % of % is older than the memory of the ledger', p_key, p_scope
+                USING ERRCODE = 'LH005', HINT = 'Whether it was done cannot be told any more; look at the effect itself.';
+        END IF;
         IF position(leasehold.pass(p_scope) IN coalesce(current_setting('leasehold.passed', true), '')) = 0 THEN
             RAISE EXCEPTION 'refused: this transaction has not passed the fence of the lease %', p_scope
                 USING ERRCODE = 'LH001', HINT = format('First in the transaction: SELECT leasehold.fence(%L, <your token>);', p_scope);
@@ -33,14 +37,14 @@ BEGIN
         IF FOUND THEN RETURN true; END IF;
     END LOOP;
 END $$;
-COMMENT ON FUNCTION leasehold.once(text, text, bytea) IS
+COMMENT ON FUNCTION leasehold.once(text, text, bytea, timestamptz) IS
     'In the transaction of the effect, after fence(): true, do it now; false, it was done before.';
 
 DO $$ BEGIN
     IF to_regtype('leasehold.verdict') IS NULL THEN
         CREATE TYPE leasehold.verdict AS (verdict text, entry leasehold.ledger, refusal leasehold.refusal, kept_from timestamptz);
         COMMENT ON TYPE leasehold.verdict IS
-            'begun, resumed, took_over, already_done, in_progress, left_unfinished, mismatch, too_old, completed, abandoned, refused.';
+            'begun, resumed, took_over, already_done, in_progress, not_begun, left_unfinished, mismatch, too_old, completed, abandoned, refused.';
     END IF;
 END $$;
 
@@ -59,13 +63,15 @@ BEGIN
     PERFORM leasehold.check_text('ledger key', p_key, 200);
     PERFORM leasehold.check_text('holder', p_holder, 200);
     PERFORM leasehold.check_token(p_token);
-    PERFORM pg_advisory_xact_lock_shared(leasehold.barrier_class(), hashtext(p_scope));
+    PERFORM leasehold.check_id('attempt', p_attempt);
+    PERFORM leasehold.bound(5000);
+    PERFORM pg_advisory_xact_lock_shared(leasehold.barrier_key(p_scope));
     LOOP
         SELECT * INTO e FROM leasehold.ledger WHERE scope = p_scope AND key = p_key FOR UPDATE;
         EXIT WHEN FOUND;
         SELECT kept_from INTO v.kept_from FROM leasehold.meta;
         IF p_born < v.kept_from THEN v.verdict := 'too_old'; RETURN v; END IF;
-        SELECT * INTO l FROM leasehold.lease WHERE name = p_scope;
+        l := leasehold.known(p_scope);
         v.refusal := leasehold.issued(l, p_token);
         IF (v.refusal).kind IS NOT NULL THEN
             v.verdict := 'refused';
@@ -77,7 +83,7 @@ BEGIN
         IF FOUND THEN v.verdict := 'begun'; RETURN v; END IF;
     END LOOP;
     v.entry := e;
-    SELECT * INTO l FROM leasehold.lease WHERE name = p_scope;
+    l := leasehold.known(p_scope);
     v.refusal := CASE WHEN p_token < e.token THEN ROW('stale', p_token, e.token, NULL)::leasehold.refusal
                       ELSE leasehold.issued(l, p_token) END;
     v.verdict := CASE
@@ -89,7 +95,8 @@ BEGIN
         WHEN NOT p_take_over THEN 'left_unfinished'
         ELSE 'took_over' END;
     IF v.verdict = 'took_over' THEN
-        UPDATE leasehold.ledger SET token = p_token, attempt = p_attempt, holder = p_holder
+        UPDATE leasehold.ledger SET token = p_token, attempt = p_attempt, holder = p_holder,
+            begun_at = clock_timestamp()
         WHERE scope = p_scope AND key = p_key;
     ELSIF v.verdict = 'refused' THEN
         PERFORM leasehold.note_refusal(p_scope, p_key, v.refusal);
@@ -107,14 +114,21 @@ DECLARE
     mine boolean;
 BEGIN
     PERFORM leasehold.check_token(p_token);
+    PERFORM leasehold.bound(5000);
     SELECT * INTO e FROM leasehold.ledger WHERE scope = p_scope AND key = p_key FOR UPDATE;
     mine := e.token = p_token AND e.attempt = p_attempt;
     v.entry := e;
     IF mine IS NOT TRUE THEN
-        v.refusal := CASE WHEN p_token < e.token THEN ROW('stale', p_token, e.token, NULL)::leasehold.refusal
-                          ELSE ROW('never_issued', p_token, NULL, NULL)::leasehold.refusal END;
-        v.verdict := CASE WHEN p_response IS NULL AND (v.refusal).kind = 'never_issued' THEN 'abandoned' ELSE 'refused' END;
-        IF v.verdict = 'refused' THEN PERFORM leasehold.note_refusal(p_scope, p_key, v.refusal); END IF;
+        v.verdict := CASE
+            WHEN p_token < e.token THEN 'refused'
+            WHEN p_token = e.token AND e.done_at IS NOT NULL THEN 'already_done'
+            WHEN p_token = e.token THEN 'in_progress'
+            WHEN p_response IS NULL THEN 'abandoned'
+            ELSE 'not_begun' END;
+        IF v.verdict = 'refused' THEN
+            v.refusal := ROW('stale', p_token, e.token, NULL)::leasehold.refusal;
+            PERFORM leasehold.note_refusal(p_scope, p_key, v.refusal);
+        END IF;
     ELSIF e.done_at IS NOT NULL THEN
         v.verdict := CASE WHEN p_response IS NULL THEN 'already_done' ELSE 'completed' END;
     ELSIF p_response IS NULL THEN

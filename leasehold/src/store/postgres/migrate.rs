@@ -7,9 +7,13 @@ use crate::StoreError;
 pub const SCHEMA: &str = concat!(
     include_str!("tables.sql"),
     "\n",
+    include_str!("common.sql"),
+    "\n",
     include_str!("lease.sql"),
     "\n",
     include_str!("fence.sql"),
+    "\n",
+    include_str!("protect.sql"),
     "\n",
     include_str!("ledger.sql"),
     "\n",
@@ -27,7 +31,7 @@ pub async fn migrate(url: &str) -> Result<Option<i32>, StoreError> {
         .map_err(|error| fault::of_connect(&error))?;
     // One migration at a time; the others wait and then find nothing to do.
     let was = async {
-        step.batch_execute("SELECT pg_advisory_xact_lock(1279611219)")
+        step.batch_execute("SET LOCAL lock_timeout = '10s'; SELECT pg_advisory_xact_lock(1279611219)")
             .await?;
         let there = step
             .query_one("SELECT to_regclass('leasehold.meta') IS NOT NULL", &[])

@@ -8,7 +8,9 @@ mod address;
 mod fault;
 mod link;
 mod migrate;
+mod query;
 mod rows;
+mod sighting;
 
 use std::{
     sync::{Arc, Once},
@@ -17,15 +19,19 @@ use std::{
 
 use async_trait::async_trait;
 use leasehold_core::{
-    Acquire, Begin, Command, Entry, Fence, Key, LeaseName, Op, Outcome, Pair, Proof, Release,
-    Renew, Resource, Session, Status, Token, Ttl, Work,
+    Begin, Command, Entry, Fence, Key, LeaseName, Op, Outcome, Pair, Proof, Resource, Status,
+    Token, Ttl, Work,
 };
 use tokio::{runtime::Runtime, sync::watch};
-use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::types::Type;
 
 pub use migrate::{SCHEMA, migrate};
 
-use self::link::{Links, Param};
+use self::{
+    link::Links,
+    query::{Boxed, Query, boxed, id, int, params, string},
+    sighting::Sightings,
+};
 use super::{Changes, Finding, Profile, Recorded, Store, StoreError};
 
 /// The version of the tables and functions that this program speaks to.
@@ -36,6 +42,7 @@ pub const SCHEMA_VERSION: i32 = 1;
 pub struct PostgresStore {
     profile: Profile,
     links: Arc<Links>,
+    sightings: Arc<Sightings>,
     changes: watch::Sender<u64>,
     /// Started by the first who wants to hear of changes.
     listening: Once,
@@ -46,7 +53,9 @@ pub struct PostgresStore {
 impl PostgresStore {
     /// Connects once, to see that the address, the rights and the schema are right.
     pub async fn connect(url: &str) -> Result<Arc<Self>, StoreError> {
-        let links = Arc::new(Links::new(address::Address::parse(url)?));
+        let address = address::Address::parse(url)?;
+        let sightings = Arc::new(Sightings::new(address.strict));
+        let links = Arc::new(Links::new(address));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .thread_name("leasehold-postgres")
@@ -56,6 +65,7 @@ impl PostgresStore {
         let store = Arc::new(Self {
             profile: profile(),
             links,
+            sightings,
             changes: watch::Sender::default(),
             listening: Once::new(),
             runtime: Some(runtime),
@@ -82,11 +92,13 @@ impl PostgresStore {
     }
 
     async fn lease(&self, name: LeaseName, command: Command) -> Result<Outcome, StoreError> {
+        let sightings = self.sightings.clone();
         let sent = self.call(|links| async move {
-            let query = Query::of(&name, &command);
+            let query = Query::of(&name, &command, sightings.proof(&name), sightings.strict);
             let rows = links.query(query.sql, &query.params()).await?;
-            rows.first()
-                .map_or_else(|| Err(fault::unknown("no answer")), rows::answer)
+            let row = rows.first().ok_or_else(|| fault::unknown("no answer"))?;
+            sightings.note(&name, rows::seen(row)?);
+            Ok(sightings.hint(&name, rows::answer(row)?))
         });
         Ok(Outcome::Lease(sent.await?))
     }
@@ -99,115 +111,6 @@ impl PostgresStore {
                 .map_or_else(|| Err(fault::unknown("no answer")), rows::verdict)
         });
         Ok(Outcome::Ledger(sent.await?))
-    }
-}
-
-/// A value with its type, owned.
-type Boxed = (Box<dyn ToSql + Send + Sync>, Type);
-
-fn boxed(value: impl ToSql + Send + Sync + 'static, r#type: Type) -> Boxed {
-    (Box::new(value), r#type)
-}
-
-fn params(values: &[Boxed]) -> Vec<Param<'_>> {
-    values
-        .iter()
-        .map(|(value, r#type)| (&**value as &(dyn ToSql + Sync), r#type.clone()))
-        .collect()
-}
-
-fn id(bits: u128) -> Boxed {
-    boxed(format!("{bits:032x}"), Type::TEXT)
-}
-
-fn int(number: u64) -> Boxed {
-    boxed(i64::try_from(number).unwrap_or(i64::MAX), Type::INT8)
-}
-
-fn string(text: &str) -> Boxed {
-    boxed(text.to_owned(), Type::TEXT)
-}
-
-/// One statement of the lease protocol.
-struct Query {
-    sql: &'static str,
-    values: Vec<Boxed>,
-}
-
-impl Query {
-    fn of(name: &LeaseName, command: &Command) -> Self {
-        let name = string(name.as_str());
-        match command {
-            Command::Acquire(Acquire {
-                session,
-                request_id,
-                holder,
-                info,
-                ttl,
-                lock_delay,
-            }) => Self {
-                sql: "SELECT * FROM leasehold.acquire($1, $2::uuid, $3::uuid, $4, $5, $6, $7)",
-                values: vec![
-                    name,
-                    id(session.bits()),
-                    id(request_id.bits()),
-                    string(holder.as_str()),
-                    boxed(
-                        info.as_ref().map(|info| info.as_str().to_owned()),
-                        Type::TEXT,
-                    ),
-                    int(ttl.as_millis().into()),
-                    int(lock_delay.as_millis().into()),
-                ],
-            },
-            Command::Renew(Renew {
-                token,
-                session,
-                ttl,
-                number,
-                renew_id,
-            }) => Self {
-                sql: "SELECT * FROM leasehold.renew($1, $2, $3::uuid, $4, $5, $6::uuid)",
-                values: vec![
-                    name,
-                    int(token.get()),
-                    id(session.bits()),
-                    int(ttl.as_millis().into()),
-                    int(*number),
-                    id(renew_id.bits()),
-                ],
-            },
-            Command::Release(asked) => {
-                let (token, session, request): (Option<Token>, Session, _) = match *asked {
-                    Release::Tenure { token, session } => (Some(token), session, None),
-                    Release::Request {
-                        session,
-                        request_id,
-                    } => (None, session, Some(request_id)),
-                };
-                Self {
-                    sql: "SELECT * FROM leasehold.release($1, $2, $3::uuid, $4::uuid)",
-                    values: vec![
-                        name,
-                        boxed(token.map(|token| token.get() as i64), Type::INT8),
-                        id(session.bits()),
-                        boxed(request.map(|id| format!("{:032x}", id.bits())), Type::TEXT),
-                    ],
-                }
-            }
-            Command::ForceRelease { now } => Self {
-                sql: "SELECT * FROM leasehold.force_release($1, $2)",
-                values: vec![name, boxed(*now, Type::BOOL)],
-            },
-            Command::Quarantine { above } => Self {
-                sql: "SELECT * FROM leasehold.quarantine($1, $2)",
-                values: vec![name, int(above.get())],
-            },
-        }
-    }
-
-    fn params(&self) -> Vec<Param<'_>> {
-        params(&self.values)
     }
 }
 
@@ -254,9 +157,12 @@ impl Store for PostgresStore {
             Op::Abandon(asked) => self.finish(asked.work, asked.token, asked.attempt.bits(), None).await,
             Op::Bump { above } => {
                 let sent = self.call(move |links| async move {
-                    links.query("SELECT leasehold.bump($1)", &params(&[int(above.get())])).await
+                    let sql = "SELECT why, newest, most, leasehold.micros(wall) AS wall, \
+                               leasehold.micros(event) AS event FROM leasehold.try_bump($1)";
+                    let rows = links.query(sql, &params(&[int(above.get())])).await?;
+                    rows.first().map_or_else(|| Err(fault::unknown("no answer")), |row| rows::bumped(row, above))
                 });
-                sent.await.map(|_| Outcome::Done)
+                sent.await
             }
             Op::Put { .. } | Op::Delete { .. } => Err(StoreError::Invalid {
                 what: "this store keeps no pairs: the database has tables of your own, see leasehold.protect".into(),
@@ -391,32 +297,7 @@ impl PostgresStore {
     /// Many renewals in one statement, an answer each (W8).
     async fn renew_all(&self, ops: Vec<Op>) -> Vec<Result<Outcome, StoreError>> {
         let count = ops.len();
-        let mut names = Vec::new();
-        let (mut tokens, mut sessions, mut ttls, mut numbers, mut ids) =
-            (vec![], vec![], vec![], vec![], vec![]);
-        for op in ops {
-            if let Op::Lease {
-                name,
-                command: Command::Renew(asked),
-            } = op
-            {
-                names.push(name.as_str().to_owned());
-                tokens.push(asked.token.get() as i64);
-                sessions.push(format!("{:032x}", asked.session.bits()));
-                ttls.push(i64::from(asked.ttl.as_millis()));
-                numbers.push(i64::try_from(asked.number).unwrap_or(i64::MAX));
-                ids.push(format!("{:032x}", asked.renew_id.bits()));
-            }
-        }
-        let values = [
-            boxed(names, Type::TEXT_ARRAY),
-            boxed(tokens, Type::INT8_ARRAY),
-            boxed(sessions, Type::TEXT_ARRAY),
-            boxed(ttls, Type::INT8_ARRAY),
-            boxed(numbers, Type::INT8_ARRAY),
-            boxed(ids, Type::TEXT_ARRAY),
-        ];
-        let sql = "SELECT nr, (answer).* FROM leasehold.renew_all($1, $2, $3::uuid[], $4, $5, $6::uuid[]) ORDER BY nr";
+        let (sql, values) = query::renewals(&ops);
         match self.read(sql, values).await {
             Ok(rows) if rows.len() == count => rows
                 .iter()

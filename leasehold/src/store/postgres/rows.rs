@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use leasehold_core::{
     Answer, AttemptId, Done, Entry, Event, Fence, Fingerprint, Grant, Held, Holder, Info,
-    LeaseName, Lost, Refusal, State, Status, Token, Ttl, Value, Verdict, WallTime, What,
+    LeaseName, Lost, NotBumped, Outcome, Refusal, State, Status, Token, Ttl, Value, Verdict, WallTime, What,
 };
 use serde_json::Value as Json;
 use tokio_postgres::Row;
 
-use super::fault;
+use super::{fault, sighting::Seen};
 use crate::{StoreError, store::Recorded};
 
 /// A row of the type `leasehold.answer`.
@@ -63,6 +63,38 @@ pub(super) fn answer(row: &Row) -> Result<Answer, StoreError> {
     })
 }
 
+/// How a lease that was not granted stood, if the answer tells.
+pub(super) fn seen(row: &Row) -> Result<Option<(Seen, Duration)>, StoreError> {
+    let (Some(token), Some(touches)) = (column(row, "token")?, column(row, "touches")?) else {
+        return Ok(None);
+    };
+    let wait = Duration::from_millis(number(row, "wait_ms")?.unwrap_or(0));
+    Ok(Some((Seen { token, touches }, wait)))
+}
+
+/// A row of `leasehold.try_bump`.
+pub(super) fn bumped(row: &Row, above: Token) -> Result<Outcome, StoreError> {
+    let time = |name| -> Result<WallTime, StoreError> {
+        Ok(wall(row, name)?.unwrap_or(WallTime::ZERO))
+    };
+    Ok(match column::<Option<&str>>(row, "why")? {
+        None => Outcome::Done,
+        Some("clock_behind") => Outcome::NotBumped(NotBumped::ClockBehind {
+            wall: time("wall")?,
+            newest: time("event")?,
+        }),
+        Some("too_large") => Outcome::NotBumped(NotBumped::TooLarge {
+            above,
+            most: number(row, "most")?.unwrap_or(0),
+        }),
+        Some("too_small") => Outcome::NotBumped(NotBumped::TooSmall {
+            above,
+            newest: from_number(row, "newest", Token::new)?,
+        }),
+        Some(other) => return Err(unreadable(other)),
+    })
+}
+
 /// A row of the view `leasehold.status`.
 pub(super) fn status(row: &Row) -> Result<Status, StoreError> {
     let state = match column::<&str>(row, "state")? {
@@ -102,6 +134,7 @@ pub(super) fn verdict(row: &Row) -> Result<Verdict, StoreError> {
             },
             "already_done" => Verdict::AlreadyDone(entry()?),
             "in_progress" => Verdict::InProgress,
+            "not_begun" => Verdict::NotBegun,
             "left_unfinished" => Verdict::LeftUnfinished(entry()?),
             "mismatch" => Verdict::Mismatch,
             "too_old" => Verdict::TooOld {
