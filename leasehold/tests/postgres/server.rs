@@ -3,10 +3,11 @@
 use std::{
     ffi::OsStr,
     fs,
+    io::Write,
     net::TcpListener,
     os::unix::fs::{PermissionsExt, chown},
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use tempfile::TempDir;
@@ -82,21 +83,33 @@ impl Server {
     /// A new, empty server.
     pub fn start(version: &Version) -> Server {
         let server = Self::empty(version);
-        server.must(
-            "initdb",
-            [
-                "-A",
-                "trust",
-                "-U",
-                "postgres",
-                "--no-sync",
-                "-D",
-                &server.data(),
-            ],
-        );
+        server.init();
         server.configure("");
         server.run();
         server
+    }
+
+    /// A new server of the oldest version, with the schema. `None`: there is none on this machine.
+    pub async fn ready() -> Option<Server> {
+        Self::ready_with("").await
+    }
+
+    /// The same, with settings of its own.
+    pub async fn ready_with(settings: &str) -> Option<Server> {
+        let server = Self::empty(&Version::one()?);
+        server.init();
+        server.configure(settings);
+        server.run();
+        leasehold::store::postgres::migrate(&server.url())
+            .await
+            .expect("migrated");
+        Some(server)
+    }
+
+    fn init(&self) {
+        let data = self.data();
+        let args = ["-A", "trust", "-U", "postgres", "--no-sync", "-D", &data];
+        self.must("initdb", args);
     }
 
     /// A streaming standby of this server, ready to be promoted.
@@ -199,22 +212,32 @@ impl Server {
             .to_owned()
     }
 
-    /// Runs psql on it with one script; what it printed, also when it failed.
-    pub fn psql(&self, script: &str) -> String {
-        let output = Command::new(self.version.bin.join("psql"))
-            .args(["-X", "-q", "-A", "-t", "-d", &self.url(), "-c", script])
-            .output()
-            .or_else(|_| {
-                Command::new("psql")
-                    .args(["-X", "-q", "-A", "-t", "-d", &self.url(), "-c", script])
-                    .output()
-            })
-            .expect("psql runs");
+    /// Runs a script in psql, statement by statement; what it printed, also when it failed.
+    pub fn script(&self, script: &str) -> String {
+        let psql = self.version.bin.join("psql");
+        let psql = if psql.exists() { psql } else { "psql".into() };
+        let mut child = Command::new(psql)
+            .args(["-X", "-q", "-A", "-t", "-d", &self.url()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("psql starts");
+        let mut input = child.stdin.take().expect("piped");
+        input.write_all(script.as_bytes()).expect("psql reads");
+        drop(input);
+        let output = child.wait_with_output().expect("psql ends");
         let text = [output.stdout, output.stderr].concat();
         String::from_utf8_lossy(&text).trim().to_owned()
     }
 
-    fn must<S: AsRef<OsStr>>(&self, program: &str, args: impl IntoIterator<Item = S>) {
+    /// A folder of the server's user, for other programs of the test.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Runs a program as the server's user until it ends.
+    pub fn must<S: AsRef<OsStr>>(&self, program: &str, args: impl IntoIterator<Item = S>) {
         let output = self.command(program, args);
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         let log = fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
@@ -223,6 +246,7 @@ impl Server {
 
     /// PostgreSQL refuses to run as root.
     fn command<S: AsRef<OsStr>>(&self, program: &str, args: impl IntoIterator<Item = S>) -> Output {
+        // A program with a path of its own is not one of PostgreSQL's.
         let program = self.version.bin.join(program);
         let mut command = if rustix::process::geteuid().is_root() {
             let mut command = Command::new("setpriv");

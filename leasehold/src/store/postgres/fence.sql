@@ -32,9 +32,10 @@ BEGIN
     RETURN CASE
         WHEN p_token < l.token THEN ROW('stale', p_token, l.token, NULL)::leasehold.refusal
         WHEN p_token > l.token OR l.session IS NULL THEN ROW('never_issued', p_token, l.token, NULL)::leasehold.refusal
+        -- Before the clock: it may be another server's by now.
+        WHEN l.line <> leasehold.line() THEN ROW('not_confirmed', p_token, NULL, NULL)::leasehold.refusal
         WHEN l.released THEN ROW('released', p_token, NULL, NULL)::leasehold.refusal
         WHEN l.expires_at <= clock_timestamp() THEN ROW('expired', p_token, NULL, NULL)::leasehold.refusal
-        WHEN l.line <> leasehold.line() THEN ROW('not_confirmed', p_token, NULL, NULL)::leasehold.refusal
     END;
 END $$;
 

@@ -24,12 +24,14 @@ END $$;
 
 -- Waits until no fenced transaction of the old token is in flight (A18), at most a tenth of the ttl (A1). Answers which
 -- of them stand in the way, an empty text if it was only another acquire, or null.
-CREATE OR REPLACE FUNCTION leasehold.barrier(p_name text) RETURNS text
+CREATE OR REPLACE FUNCTION leasehold.barrier(p_name text, p_ttl_ms bigint) RETURNS text
 LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     pids text;
 BEGIN
+    PERFORM leasehold.bound(p_ttl_ms / 10);
     PERFORM pg_advisory_xact_lock(leasehold.barrier_key(p_name));
+    PERFORM leasehold.bound(greatest(2000, p_ttl_ms / 10));
     RETURN NULL;
 EXCEPTION WHEN lock_not_available THEN
     SELECT string_agg(pid::text, ', ') INTO pids FROM leasehold.in_flight(p_name) pid;
@@ -59,7 +61,7 @@ BEGIN
     PERFORM leasehold.check_ttl(p_ttl_ms);
     PERFORM leasehold.check_id('session', p_session);
     PERFORM leasehold.check_id('request id', p_request_id);
-    PERFORM leasehold.bound(p_ttl_ms / 10);
+    PERFORM leasehold.bound(greatest(2000, p_ttl_ms / 10));
     FOR try IN 1..100 LOOP
         SELECT * INTO l FROM leasehold.lease WHERE name = p_name;
         IF NOT FOUND THEN
@@ -94,7 +96,7 @@ BEGIN
             RETURN leasehold.refuse(l, p_session, now);
         END IF;
         IF l.token = 9223372036854775807 THEN a.answer := 'exhausted'; RETURN a; END IF;
-        a.holder := leasehold.barrier(p_name);
+        a.holder := leasehold.barrier(p_name, p_ttl_ms);
         CONTINUE WHEN a.holder = '';
         IF a.holder IS NOT NULL THEN
             IF p_evict THEN PERFORM leasehold.evict(p_name); END IF;
@@ -161,7 +163,7 @@ BEGIN
     PERFORM leasehold.check_token(p_token);
     PERFORM leasehold.check_ttl(p_ttl_ms);
     PERFORM leasehold.check_id('renew id', p_renew_id);
-    PERFORM leasehold.bound(p_ttl_ms / 6);
+    PERFORM leasehold.bound(greatest(2000, p_ttl_ms / 10));
     -- Only columns outside every key change, so fenced transactions do not hold a renewal up (INV-24).
     UPDATE leasehold.lease SET
         ttl_ms = CASE WHEN renewals = p_number - 1 THEN p_ttl_ms ELSE ttl_ms END,

@@ -1,0 +1,211 @@
+//! Bad addresses, servers that say no, and answers that never came: each the right error of L14, none with a password.
+
+use std::time::Duration;
+
+use leasehold::{
+    Holder, LeaseName, LockDelay, RequestId, Session as Key, StoreError, Ttl,
+    core::{Acquire, Answer, Command, Op, Outcome},
+};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpListener, TcpStream},
+    sync::watch,
+};
+
+use crate::{
+    server::{Server, Version},
+    session::{Session, pass},
+};
+
+fn acquire(name: &str) -> Op {
+    Op::Lease {
+        name: LeaseName::new(name).unwrap(),
+        command: Command::Acquire(Acquire {
+            session: Key::from_bits(7).unwrap(),
+            request_id: RequestId::from_bits(8).unwrap(),
+            holder: Holder::new("me").unwrap(),
+            info: None,
+            ttl: Ttl::from_millis(60_000).unwrap(),
+            lock_delay: LockDelay::NONE,
+        }),
+    }
+}
+
+async fn fails(url: &str) -> StoreError {
+    leasehold::connect(url).await.expect_err(url)
+}
+
+/// L14, FB-21: what no retry mends is `Invalid` and says what to do.
+#[tokio::test]
+async fn a_wrong_set_up_is_told() {
+    let Some(version) = Version::one() else {
+        return;
+    };
+    let server = Server::start(&version);
+    let session = Session::open(&server).await;
+    let at = |user: &str, database: &str| {
+        format!(
+            "postgres://{user}:sesame@127.0.0.1:{}/{database}",
+            server.port()
+        )
+    };
+    let cases = [
+        (at("postgres", "postgres"), "leasehold migrate"),
+        (at("postgres", "nowhere"), "nowhere"),
+        (at("nobody", "postgres"), "nobody"),
+        (
+            "postgres://u:sesame@h:port/db".to_owned(),
+            "postgres://USER@HOST:PORT/DATABASE",
+        ),
+        (at("postgres", "postgres?expiry=never"), "store or both"),
+    ];
+    for (url, text) in cases {
+        let error = fails(&url).await;
+        assert!(
+            matches!(error, StoreError::Invalid { .. }),
+            "{url}: {error:?}"
+        );
+        assert!(error.to_string().contains(text), "{url}: {error}");
+        assert!(!format!("{error:?}").contains("sesame"), "{error:?}");
+    }
+    leasehold::store::postgres::migrate(&server.url())
+        .await
+        .unwrap();
+    session
+        .must("CREATE ROLE plain LOGIN; UPDATE leasehold.meta SET version = 99")
+        .await;
+    let newer = fails(&at("postgres", "postgres")).await;
+    assert!(
+        newer.to_string().contains("version 99") && matches!(newer, StoreError::Invalid { .. }),
+        "{newer}"
+    );
+    let refused = leasehold::store::postgres::migrate(&server.url())
+        .await
+        .expect_err("a downgrade");
+    assert!(refused.to_string().contains("newer program"), "{refused}");
+    session.must("UPDATE leasehold.meta SET version = 1").await;
+    let rights = fails(&at("plain", "postgres")).await;
+    assert!(
+        rights
+            .to_string()
+            .contains("GRANT USAGE ON SCHEMA leasehold"),
+        "{rights}"
+    );
+    session
+        .must("GRANT USAGE ON SCHEMA leasehold TO plain")
+        .await;
+    let store = leasehold::connect(&at("plain", "postgres")).await.unwrap();
+    let outcome = store.apply(acquire("by-a-plain-role")).await.unwrap();
+    assert!(
+        matches!(outcome, Outcome::Lease(Answer::Granted(_))),
+        "{outcome:?}"
+    );
+    let standby = server.standby();
+    let error = fails(&standby.url()).await;
+    assert!(
+        matches!(error, StoreError::Unavailable { .. }) && error.to_string().contains("standby"),
+        "{error:?}"
+    );
+    server.stop("fast");
+    let error = store.apply(acquire("other")).await.expect_err("it is gone");
+    assert!(
+        matches!(
+            error,
+            StoreError::Unavailable { .. } | StoreError::Unknown { .. }
+        ),
+        "{error:?}"
+    );
+    let error = store
+        .apply(acquire("other"))
+        .await
+        .expect_err("nothing was sent");
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+}
+
+/// L14, INV-10: rolled back by the server is certainly not applied.
+#[tokio::test]
+async fn a_cancelled_statement_was_not_applied() {
+    let Some(server) = Server::ready().await else {
+        return;
+    };
+    let (session, locker) = (Session::open(&server).await, Session::open(&server).await);
+    let store = leasehold::connect(&server.url()).await.unwrap();
+    locker.must("BEGIN; LOCK TABLE leasehold.lease").await;
+    let waits = tokio::spawn(async move { store.apply(acquire("job")).await });
+    let cancel =
+        "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
+    for _ in 0..200 {
+        if session.must(cancel).await != "0" {
+            break;
+        }
+        pass(20).await;
+    }
+    let error = waits
+        .await
+        .unwrap()
+        .expect_err("cancelled, or too long locked");
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error:?}");
+    locker.must("COMMIT").await;
+    assert_eq!(
+        session.must("SELECT count(*) FROM leasehold.lease").await,
+        "0"
+    );
+}
+
+/// A relay that can swallow what the server says and then cut the line.
+async fn relay(to: u16, swallow: watch::Receiver<bool>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let server = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
+            let swallow = swallow.clone();
+            tokio::spawn(async move {
+                let (mut from_client, mut to_client) = client.into_split();
+                let (mut from_server, mut to_server) = server.into_split();
+                let up = tokio::spawn(async move {
+                    let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
+                });
+                let mut buffer = [0; 4096];
+                while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
+                    if *swallow.borrow() || to_client.write_all(&buffer[..count]).await.is_err() {
+                        break;
+                    }
+                }
+                up.abort();
+            });
+        }
+    });
+    port
+}
+
+/// L9, L14, PG7: committed, but the answer was cut off; the same request finds its grant.
+#[tokio::test]
+async fn an_answer_that_was_cut_off_is_unknown_and_asked_for_again() {
+    let Some(server) = Server::ready().await else {
+        return;
+    };
+    let (swallow, hears) = watch::channel(false);
+    let port = relay(server.port(), hears).await;
+    let store = leasehold::connect(&format!("postgres://postgres@127.0.0.1:{port}/postgres"))
+        .await
+        .unwrap();
+    swallow.send_replace(true);
+    let error = tokio::time::timeout(Duration::from_secs(60), store.apply(acquire("job")))
+        .await
+        .unwrap()
+        .expect_err("no answer came");
+    assert!(matches!(error, StoreError::Unknown { .. }), "{error:?}");
+    swallow.send_replace(false);
+    let session = Session::open(&server).await;
+    assert_eq!(
+        session
+            .must("SELECT token FROM leasehold.lease WHERE name = 'job'")
+            .await,
+        "1"
+    );
+    match store.apply(acquire("job")).await.unwrap() {
+        Outcome::Lease(Answer::Granted(grant)) => assert_eq!(grant.token.get(), 1, "INV-6"),
+        other => panic!("{other:?}"),
+    }
+}
