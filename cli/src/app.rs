@@ -77,7 +77,7 @@ impl App {
     }
 
     /// What was typed, else the environment's, else the default.
-    fn url(&self) -> Result<String, Failure> {
+    pub(crate) fn url(&self) -> Result<String, Failure> {
         match (&self.typed, env::var_os(STORE)) {
             (Some(url), _) => Ok(url.clone()),
             (None, Some(url)) => parse::env(STORE, &url, &parse::store_url()),

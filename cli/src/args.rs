@@ -27,7 +27,7 @@ const GLOBAL: &str = "Options of every command";
 /// Options of every command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
-    /// Where the leases are: sqlite:PATH; by default a file of this user on this machine [env: LEASEHOLD_STORE]
+    /// Where the leases are: sqlite:PATH or postgres://USER@HOST/DATABASE; by default a file of this user on this machine [env: LEASEHOLD_STORE]
     #[arg(
         long,
         global = true,
@@ -75,6 +75,10 @@ pub(crate) enum Command {
     /// Step in as an operator; every act only raises tokens
     #[command(subcommand)]
     Admin(crate::admin::Admin),
+    /// Print the tables and functions of a database store, for review
+    Sql(crate::sql::Sql),
+    /// Create or update the tables and functions in the database of --store
+    Migrate(crate::migrate::Migrate),
     /// Print completions for a shell
     Completions(crate::completions::Completions),
     /// Print the manual page, or write all of them to a folder
@@ -89,7 +93,15 @@ const GROUPS: [(&str, &[&str]); 5] = [
     ("Store data", &["put", "get", "delete"]),
     (
         "Operate",
-        &["doctor", "admin", "completions", "man", "help"],
+        &[
+            "doctor",
+            "admin",
+            "sql",
+            "migrate",
+            "completions",
+            "man",
+            "help",
+        ],
     ),
 ];
 

@@ -20,6 +20,7 @@ mod history;
 mod identity;
 mod list;
 mod man;
+mod migrate;
 mod out;
 mod parse;
 mod put;
@@ -28,6 +29,7 @@ mod renew;
 mod run;
 mod show;
 mod socket;
+mod sql;
 mod status;
 mod stop;
 mod supervise;
@@ -77,6 +79,8 @@ async fn run(command: Command, app: &App) -> Result<Exit, Failure> {
         Command::Delete(command) => command.run(app).await,
         Command::Doctor(command) => command.run(app).await,
         Command::Admin(command) => command.run(app).await,
+        Command::Sql(command) => command.run(),
+        Command::Migrate(command) => command.run(app).await,
         Command::Completions(command) => command.run(),
         Command::Man(command) => command.run(),
     }

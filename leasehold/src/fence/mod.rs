@@ -5,6 +5,8 @@
 //! anything there (F10).
 
 pub mod kv;
+#[cfg(feature = "postgres")]
+pub mod postgres;
 #[cfg(target_os = "linux")]
 pub mod sqlite;
 
@@ -76,6 +78,10 @@ pub enum FenceError {
     #[cfg(target_os = "linux")]
     #[error("the database failed: {0}")]
     Sqlite(#[from] rusqlite::Error),
+    /// The database failed; roll back.
+    #[cfg(feature = "postgres")]
+    #[error("the database failed: {0}")]
+    Postgres(#[from] tokio_postgres::Error),
     /// The store failed, or does not know whether it did it.
     #[error(transparent)]
     Store(#[from] StoreError),

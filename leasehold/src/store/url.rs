@@ -5,7 +5,10 @@ use super::sqlite::SqliteStore;
 use super::{SharedStore, StoreError, memory::MemoryStore};
 
 /// What `sqlite:PATH` and the others are, for errors and help.
+#[cfg(not(feature = "postgres"))]
 const KNOWN: &str = "memory: or sqlite:PATH";
+#[cfg(feature = "postgres")]
+const KNOWN: &str = "memory:, sqlite:PATH or postgres://USER@HOST/DATABASE";
 
 /// Opens the store that `url` names; see PRODUCT's table of stores. Files and folders are made if they are missing.
 ///
@@ -76,6 +79,7 @@ mod tests {
             "memory",
             "memory:x",
             "redis://localhost",
+            #[cfg(not(feature = "postgres"))]
             "postgres://u:secret@h/db",
             "etcd://h:2379",
             ":",

@@ -191,9 +191,9 @@ async fn fifty_holders_survive_a_failover() {
     for holder in holders {
         holder.await.unwrap();
     }
-    let told = told.lock().unwrap();
+    let told = std::mem::take(&mut *told.lock().unwrap());
     let mut tokens = HashMap::new();
-    for Told { lease, token, who } in told.iter() {
+    for Told { lease, token, who } in &told {
         if let Some(other) = tokens.insert((lease.clone(), *token), *who) {
             panic!("token {token} of {lease} went to {other} and to {who}");
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use leasehold::{
     Holder, LeaseName, LockDelay, RequestId, Session as Key, StoreError, Ttl,
     core::{Acquire, Answer, Command, Op, Outcome},
+    store::{Finding, Level},
 };
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -208,4 +209,33 @@ async fn an_answer_that_was_cut_off_is_unknown_and_asked_for_again() {
         Outcome::Lease(Answer::Granted(grant)) => assert_eq!(grant.token.get(), 1, "INV-6"),
         other => panic!("{other:?}"),
     }
+}
+
+/// What `doctor` says of a server that loses tokens, with what mends it.
+#[tokio::test]
+async fn a_set_up_that_loses_tokens_is_found() {
+    let Some(server) = Server::ready_with("fsync = off\nsynchronous_commit = off").await else {
+        return;
+    };
+    let session = Session::open(&server).await;
+    let store = leasehold::connect(&server.url()).await.unwrap();
+    let told = |findings: &[Finding], level, what: &str| {
+        findings.iter().any(|finding| {
+            finding.level == level && finding.what.contains(what) && finding.fix.is_some()
+        })
+    };
+    session.must("ALTER TABLE leasehold.lease SET UNLOGGED; UPDATE leasehold.meta SET policy = 'trust_sync'").await;
+    let findings = store.examine().await.unwrap();
+    for what in ["unlogged", "fsync is off", "trust_sync"] {
+        assert!(told(&findings, Level::Fault, what), "{what}: {findings:#?}");
+    }
+    assert!(
+        told(&findings, Level::Warning, "synchronous_commit"),
+        "{findings:#?}"
+    );
+    session
+        .must("CREATE ROLE keeper; ALTER FUNCTION leasehold.evict(text) OWNER TO keeper")
+        .await;
+    let findings = store.examine().await.unwrap();
+    assert!(told(&findings, Level::Warning, "keeper"), "{findings:#?}");
 }

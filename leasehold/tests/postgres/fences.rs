@@ -1,5 +1,10 @@
 //! Fences between two real sessions: who waits for whom, and what is refused (5.5, E3 to E15).
 
+use leasehold::{
+    LeaseName, Proof, Refusal, Token,
+    fence::{FenceError, postgres::check},
+};
+
 use crate::{
     server::Server,
     session::{Session, pass},
@@ -293,4 +298,72 @@ async fn a_raise_waits_for_the_writes_it_shuts_out() {
         assert!(refused.contains(text), "{call}: {refused}");
         old.must("ROLLBACK").await;
     }
+}
+
+/// PG2, E2, M9: the clock goes on inside a transaction.
+#[tokio::test]
+async fn a_long_transaction_does_not_stop_the_clock() {
+    let Some(server) = start().await else { return };
+    let session = Session::open(&server).await;
+    let token = session.granted("job", "me", 1000).await;
+    session.must("BEGIN").await;
+    session.must("SELECT pg_sleep(1.2)").await;
+    let fence = format!("SELECT leasehold.fence('job', {token})");
+    let refused = session.refused(&fence, "LH001").await;
+    assert!(refused.contains("expired"), "{refused}");
+    session.must("ROLLBACK").await;
+}
+
+/// F16: a row lock of a fence keeps a takeover out only if the token is part of a key.
+#[tokio::test]
+async fn the_token_is_a_key() {
+    let Some(server) = start().await else { return };
+    let (old, new) = (Session::open(&server).await, Session::open(&server).await);
+    let token = old.granted("job", "old", 60_000).await;
+    old.must("BEGIN").await;
+    old.must("SELECT 1 FROM leasehold.lease WHERE name = 'job' FOR KEY SHARE")
+        .await;
+    let renew = format!(
+        "SELECT answer FROM leasehold.renew('job', {token}, md5('old')::uuid, 60000, 1, gen_random_uuid())"
+    );
+    assert_eq!(new.must(&renew).await, "renewed", "INV-24");
+    new.refused("SELECT leasehold.force_release('job', true)", "55P03")
+        .await;
+    old.must("COMMIT").await;
+}
+
+/// F9, F14: the same from Rust, with the refusal told apart.
+#[tokio::test]
+async fn a_transaction_of_tokio_postgres_is_fenced() {
+    let Some(server) = start().await else { return };
+    let (mut mine, other) = (Session::open(&server).await, Session::open(&server).await);
+    let token = mine.granted("job", "old", 60_000).await;
+    let proof = Proof {
+        lease: LeaseName::new("job").unwrap(),
+        token: Token::new(token.unsigned_abs()).unwrap(),
+    };
+    let step = mine.client.transaction().await.unwrap();
+    check(&step, &proof).await.unwrap();
+    step.batch_execute("UPDATE data SET v = 1").await.unwrap();
+    step.commit().await.unwrap();
+    other
+        .must("SELECT leasehold.force_release('job', true)")
+        .await;
+    let highest = Token::new(proof.token.get() + 1).unwrap();
+    let step = mine.client.transaction().await.unwrap();
+    // Sent together, in one round trip: what follows a refusal is not done (F17).
+    let (fenced, written) = tokio::join!(
+        check(&step, &proof),
+        step.execute_typed("UPDATE data SET v = 2", &[])
+    );
+    match fenced.unwrap_err() {
+        FenceError::Refused(refusal) => {
+            let token = proof.token;
+            assert_eq!(refusal, Refusal::Stale { token, highest });
+        }
+        error => panic!("{error}"),
+    }
+    assert!(written.is_err());
+    drop(step);
+    assert_eq!(other.must("SELECT v FROM data").await, "1");
 }

@@ -78,7 +78,7 @@ BEGIN
     END IF;
     no := leasehold.issued(l, p_token);
     IF no.kind IS NOT NULL THEN
-        RAISE EXCEPTION '%', leasehold.words(no) USING ERRCODE = 'LH001',
+        RAISE EXCEPTION '%', leasehold.words(no) USING ERRCODE = 'LH001', CONSTRAINT = no.kind,
             DETAIL = format('lease %s, token %s, newest token %s', p_name, p_token, coalesce(l.token::text, 'none')),
             HINT = 'Another holder has taken over, or this one is too late. Roll back, stop working, and ask for the lease again.';
     END IF;

@@ -3,7 +3,7 @@
 use super::{SCHEMA_VERSION, address::Address, fault, link::Links};
 use crate::StoreError;
 
-/// The statements, as `leasehold sql postgres` prints them.
+/// The tables and functions.
 pub const SCHEMA: &str = concat!(
     include_str!("tables.sql"),
     "\n",
@@ -20,6 +20,14 @@ pub const SCHEMA: &str = concat!(
     include_str!("operate.sql"),
 );
 
+/// [`SCHEMA`] and the line that notes its version: all that [`migrate`] does.
+pub fn script() -> String {
+    format!(
+        "{SCHEMA}\nINSERT INTO leasehold.meta (version) VALUES ({SCHEMA_VERSION}) \
+         ON CONFLICT (one) DO UPDATE SET version = excluded.version;\n"
+    )
+}
+
 /// Brings the database at `url` to [`SCHEMA_VERSION`] and answers the version that was there before, if any. Refuses
 /// to go back to an older one.
 pub async fn migrate(url: &str) -> Result<Option<i32>, StoreError> {
@@ -31,8 +39,10 @@ pub async fn migrate(url: &str) -> Result<Option<i32>, StoreError> {
         .map_err(|error| fault::of_connect(&error))?;
     // One migration at a time; the others wait and then find nothing to do.
     let was = async {
-        step.batch_execute("SET LOCAL lock_timeout = '10s'; SELECT pg_advisory_xact_lock(1279611219)")
-            .await?;
+        step.batch_execute(
+            "SET LOCAL lock_timeout = '10s'; SELECT pg_advisory_xact_lock(1279611219)",
+        )
+        .await?;
         let there = step
             .query_one("SELECT to_regclass('leasehold.meta') IS NOT NULL", &[])
             .await?;

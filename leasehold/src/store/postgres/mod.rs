@@ -5,6 +5,7 @@
 //! replication, and without it the next touch quarantines (PG9). The rules are SQL functions, held against the core's.
 
 mod address;
+mod examine;
 mod fault;
 mod link;
 mod migrate;
@@ -25,13 +26,15 @@ use leasehold_core::{
 use tokio::{runtime::Runtime, sync::watch};
 use tokio_postgres::types::Type;
 
-pub use migrate::{SCHEMA, migrate};
+pub use migrate::{SCHEMA, migrate, script};
 
 use self::{
     link::Links,
     query::{Boxed, Query, boxed, id, int, params, string},
     sighting::Sightings,
 };
+use crate::clock::{BootClock, Clock};
+
 use super::{Changes, Finding, Profile, Recorded, Store, StoreError};
 
 /// The version of the tables and functions that this program speaks to.
@@ -43,6 +46,8 @@ pub struct PostgresStore {
     profile: Profile,
     links: Arc<Links>,
     sightings: Arc<Sightings>,
+    /// Of the address, if it names one.
+    port: Option<u16>,
     changes: watch::Sender<u64>,
     /// Started by the first who wants to hear of changes.
     listening: Once,
@@ -55,6 +60,7 @@ impl PostgresStore {
     pub async fn connect(url: &str) -> Result<Arc<Self>, StoreError> {
         let address = address::Address::parse(url)?;
         let sightings = Arc::new(Sightings::new(address.strict));
+        let port = address.config.get_ports().first().copied();
         let links = Arc::new(Links::new(address));
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
@@ -66,6 +72,7 @@ impl PostgresStore {
             profile: profile(),
             links,
             sightings,
+            port,
             changes: watch::Sender::default(),
             listening: Once::new(),
             runtime: Some(runtime),
@@ -261,7 +268,11 @@ impl Store for PostgresStore {
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
-        Ok(Vec::new())
+        let clock = BootClock::new();
+        let asked = clock.wall();
+        let rows = self.read(examine::LOOK, []).await?;
+        let row = rows.first().ok_or_else(|| fault::unknown("no answer"))?;
+        examine::examine(row, (asked, clock.wall()), self.port)
     }
 }
 

@@ -38,7 +38,12 @@ pub(super) struct Query {
 }
 
 impl Query {
-    pub(super) fn of(name: &LeaseName, command: &Command, seen: Option<Seen>, strict: bool) -> Self {
+    pub(super) fn of(
+        name: &LeaseName,
+        command: &Command,
+        seen: Option<Seen>,
+        strict: bool,
+    ) -> Self {
         let name = string(name.as_str());
         match command {
             Command::Acquire(Acquire {
@@ -145,7 +150,7 @@ pub(super) fn renewals(ops: &[Op]) -> (&'static str, [Boxed; 6]) {
         boxed(ids, Type::TEXT_ARRAY),
     ];
     (
-            "SELECT nr, (answer).* FROM leasehold.renew_all($1, $2, $3::uuid[], $4, $5, $6::uuid[]) ORDER BY nr",
-            values,
-        )
+        "SELECT nr, (answer).* FROM leasehold.renew_all($1, $2, $3::uuid[], $4, $5, $6::uuid[]) ORDER BY nr",
+        values,
+    )
 }

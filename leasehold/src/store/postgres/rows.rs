@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use leasehold_core::{
     Answer, AttemptId, Done, Entry, Event, Fence, Fingerprint, Grant, Held, Holder, Info,
-    LeaseName, Lost, NotBumped, Outcome, Refusal, State, Status, Token, Ttl, Value, Verdict, WallTime, What,
+    LeaseName, Lost, NotBumped, Outcome, Refusal, State, Status, Token, Ttl, Value, Verdict,
+    WallTime, What,
 };
 use serde_json::Value as Json;
 use tokio_postgres::Row;
@@ -74,9 +75,8 @@ pub(super) fn seen(row: &Row) -> Result<Option<(Seen, Duration)>, StoreError> {
 
 /// A row of `leasehold.try_bump`.
 pub(super) fn bumped(row: &Row, above: Token) -> Result<Outcome, StoreError> {
-    let time = |name| -> Result<WallTime, StoreError> {
-        Ok(wall(row, name)?.unwrap_or(WallTime::ZERO))
-    };
+    let time =
+        |name| -> Result<WallTime, StoreError> { Ok(wall(row, name)?.unwrap_or(WallTime::ZERO)) };
     Ok(match column::<Option<&str>>(row, "why")? {
         None => Outcome::Done,
         Some("clock_behind") => Outcome::NotBumped(NotBumped::ClockBehind {
