@@ -276,7 +276,15 @@ fn stores_that_do_not_exist() {
         ("", "sqlite:PATH"),
         ("leases.db", "sqlite:PATH"),
         ("redis://localhost", "sqlite:PATH"),
-        ("postgres://u:s3cret@localhost/x", "sqlite:PATH"),
+        ("etcd://u:s3cret@localhost/x", "sqlite:PATH"),
+        (
+            "postgres://u:s3cret@localhost:port/x",
+            "postgres://USER@HOST",
+        ),
+        (
+            "postgres://u:s3cret@localhost/x?expiry=never",
+            "store or both",
+        ),
         ("sqlite:", ""),
     ] {
         let ran = place.args(["--store", url, "list"]);
@@ -286,6 +294,21 @@ fn stores_that_do_not_exist() {
     let mut command = place.command();
     command.env("LEASEHOLD_STORE", "").arg("list");
     run(&mut command, b"").fails(2, "error: LEASEHOLD_STORE: store \"\"", "sqlite:PATH");
+}
+
+/// Only a database has tables to create first.
+#[test]
+fn a_store_without_a_schema_is_not_migrated() {
+    let place = Place::new();
+    let ran = place.args(["--store", "sqlite:leases.db", "migrate"]);
+    ran.fails(2, "error: ", "nothing to migrate");
+    let ran = place.args(["sql", "oracle"]);
+    ran.fails(2, "error: ", "postgres");
+    let ran = place.args(["sql", "postgres"]);
+    assert!(
+        ran.code == 0 && ran.out.contains("FUNCTION leasehold.fence("),
+        "{ran:?}"
+    );
 }
 
 /// The path of the store is no database, or cannot be used.

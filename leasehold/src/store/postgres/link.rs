@@ -232,6 +232,23 @@ async fn read<S, T>(
     }
 }
 
+/// Hears NOTIFY on a connection of its own, and comes back when that breaks. It misses what is said meanwhile, and all
+/// of it behind a pooler, so it ticks by itself now and then; waiters poll as well (PG11).
+pub(super) async fn listen(links: Arc<Links>, heard: watch::Sender<u64>) {
+    loop {
+        if let Ok(mut link) = links.connect(Some(heard.clone())).await {
+            let client = link.client();
+            let mut said = client.batch_execute("LISTEN leasehold").await;
+            while said.is_ok() {
+                heard.send_modify(|count| *count += 1);
+                tokio::time::sleep(Duration::from_secs(5)).await;
+                said = client.batch_execute("").await;
+            }
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+}
+
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex
         .lock()

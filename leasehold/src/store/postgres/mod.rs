@@ -255,7 +255,7 @@ impl Store for PostgresStore {
     fn changes(&self) -> Changes {
         if let Some(runtime) = &self.runtime {
             self.listening.call_once(|| {
-                runtime.spawn(listen(self.links.clone(), self.changes.clone()));
+                runtime.spawn(link::listen(self.links.clone(), self.changes.clone()));
             });
         }
         Changes::new(self.changes.subscribe())
@@ -325,23 +325,6 @@ impl Drop for PostgresStore {
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
-    }
-}
-
-/// Hears NOTIFY on a connection of its own, and comes back when that breaks. It misses what is said meanwhile, and all
-/// of it behind a pooler, so it ticks by itself now and then; waiters poll as well (PG11).
-async fn listen(links: Arc<Links>, heard: watch::Sender<u64>) {
-    loop {
-        if let Ok(mut link) = links.connect(Some(heard.clone())).await {
-            let client = link.client();
-            let mut said = client.batch_execute("LISTEN leasehold").await;
-            while said.is_ok() {
-                heard.send_modify(|count| *count += 1);
-                tokio::time::sleep(Duration::from_secs(5)).await;
-                said = client.batch_execute("").await;
-            }
-        }
-        tokio::time::sleep(Duration::from_secs(2)).await;
     }
 }
 
