@@ -68,8 +68,9 @@ BEGIN
             -- FOR SHARE: the floor must not move under the token that follows it (A20).
             SELECT floor INTO low FROM leasehold.meta FOR SHARE;
             IF low = 9223372036854775807 THEN a.answer := 'exhausted'; RETURN a; END IF;
+            -- No conflict target: with one, two inserts can deadlock over the other unique index.
             INSERT INTO leasehold.lease (name, token, ttl_ms, granted_at, expires_at, released, line)
-            VALUES (p_name, low, p_ttl_ms, 'epoch', 'epoch', true, here) ON CONFLICT (name) DO NOTHING;
+            VALUES (p_name, low, p_ttl_ms, 'epoch', 'epoch', true, here) ON CONFLICT DO NOTHING;
             CONTINUE;
         END IF;
         IF l.line <> here THEN

@@ -90,7 +90,7 @@ BEGIN
     PERFORM leasehold.bound(5000);
     INSERT INTO leasehold.lease (name, token, ttl_ms, granted_at, expires_at, released, line)
     SELECT p_name, floor, 15000, 'epoch', 'epoch', true, leasehold.line() FROM leasehold.meta FOR SHARE
-    ON CONFLICT (name) DO NOTHING;
+    ON CONFLICT DO NOTHING;
     UPDATE leasehold.lease SET token = greatest(token + 1, p_above), session = NULL, request_id = NULL, holder = NULL,
         info = NULL, released = false, renewals = 0, renew_id = NULL, touches = touches + 1, line = leasehold.line(),
         expires_at = leasehold.doubted_until(lease)
