@@ -21,6 +21,7 @@ use super::launch::Launch;
 use super::message::{Channel, FromGuard, Received, ToGuard};
 use super::plan::{Plan, Step};
 use super::post::Post;
+use super::tree::Process;
 use super::{Cause, Deadline, Exit, GIVE_UP_AFTER, SELF, Status, tree};
 
 /// How often a child that waits for the terminal is looked at; only then.
@@ -128,13 +129,11 @@ impl Guard {
         }
     }
 
-    /// A child killed when it was overdue was killed by the supervisor, which may be quicker than we.
-    fn blame(&self, status: Status) -> Cause {
-        let killed = status == Status::Signal(Signal::KILL.as_raw());
-        if killed && now() >= self.plan.kill_at() {
-            Cause::Deadline
-        } else {
-            Cause::Child
+    /// A child killed when its time was up was killed by the supervisor, which may be quicker than we.
+    fn blame(&mut self, status: Status) -> Cause {
+        match self.plan.next(now()) {
+            Step::Kill(cause) if status == Status::Signal(Signal::KILL.as_raw()) => cause,
+            _ => Cause::Child,
         }
     }
 
@@ -183,13 +182,14 @@ impl Guard {
     /// SIGTERM to all of the tree, each process once: a second one means "at once" to some programs.
     fn ask_to_stop(&mut self) {
         self.paused = false;
+        // Listed first: a process whose parent dies of this moves elsewhere in the tree, and would be passed over.
+        let tree = tree::descendants(getpid().as_raw_pid(), &[]);
         self.signal_group(Signal::TERM);
         self.signal_group(Signal::CONT);
-        for process in tree::descendants(getpid().as_raw_pid(), &[]) {
-            if self.status.is_some() || process.group != self.child.as_raw_pid() {
-                process.signal(Signal::TERM);
-                process.signal(Signal::CONT);
-            }
+        let elsewhere = |process: &&Process| process.group != self.child.as_raw_pid();
+        for process in tree.iter().filter(elsewhere) {
+            process.signal(Signal::TERM);
+            process.signal(Signal::CONT);
         }
     }
 

@@ -12,7 +12,7 @@ use std::process::{Command, ExitCode};
 use rustix::process::{Pid, Signal, getpgrp, getppid, set_parent_process_death_signal};
 
 use super::cgroup::Cgroup;
-use super::terminal::{self, Terminal};
+use super::terminal::Terminal;
 
 /// The arguments of the stage, and how the guard writes them.
 pub(super) struct Launch {
@@ -62,7 +62,7 @@ pub(super) fn main(args: &[OsString]) -> ExitCode {
         Cgroup::at(Path::new(&launch.cgroup)).join();
     }
     take_foreground(launch.home);
-    terminal::unshield();
+    // `exec` also unblocks SIGTTOU, which the terminal had us block.
     let error = Command::new(program).args(rest).exec();
     let (code, why) = match error.kind() {
         ErrorKind::NotFound => (127, not_found(program)),

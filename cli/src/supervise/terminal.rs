@@ -80,16 +80,8 @@ impl Terminal {
 
 /// A background process that moves the foreground is stopped by SIGTTOU, unless its thread blocks that.
 fn shield() {
-    let _ = mask().thread_block();
-}
-
-/// Undoes `shield` in a process that is about to become somebody else's program.
-pub(super) fn unshield() {
-    let _ = mask().thread_unblock();
-}
-
-fn mask() -> SigSet {
     let mut mask = SigSet::empty();
     mask.add(Signal::SIGTTOU);
-    mask
+    // Cannot fail: the mask is a good one.
+    let _ = mask.thread_block();
 }

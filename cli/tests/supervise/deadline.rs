@@ -191,6 +191,16 @@ fn the_child_itself_dies_when_both_are_killed() {
 }
 
 #[test]
+fn the_death_of_orphans_is_not_the_supervisors() {
+    // Each orphan's death wakes the guard by a signal, at any moment of its work.
+    let loops = "for i in 1 2 3 4; do
+        (n=0; while [ $n -lt 300 ]; do (: & : & : & :) & n=$((n + 1)); wait; done) & done; wait";
+    let mut rig = Rig::shell(FAR, "", &format!("{loops}; {loops}; exit 6"));
+    assert_eq!(rig.code(), 6);
+    assert_eq!(rig.exit()["cause"], "Child");
+}
+
+#[test]
 fn without_a_deadline_nothing_is_killed_by_time() {
     // --on-lost ignore
     let never = Times {

@@ -187,17 +187,21 @@ impl Rig {
         })
     }
 
-    /// The live processes of the job: all with our mark but supervisor and guard.
+    /// The live processes of the job: all with our mark but supervisor and guard, and what the supervisor came from.
     pub(crate) fn tree(&self) -> Vec<i32> {
-        let ours = |stage: &str| stage == "__guard" || stage == "__supervise";
+        let ours = |pid: i32, stage: &str| {
+            stage == "__guard" || stage == "__supervise" || pid == self.driver.id().cast_signed()
+        };
         let marked = self.marked().into_iter();
         marked
-            .filter(|(_, stage)| !ours(stage))
+            .filter(|(pid, stage)| !ours(*pid, stage))
             .map(|(pid, _)| pid)
             .collect()
     }
 
+    /// Waits until the job was started and has so many processes.
     pub(crate) fn wait_for_tree(&self, size: usize) {
+        self.child();
         wait_for("the whole tree", || {
             (self.tree().len() >= size).then_some(())
         });

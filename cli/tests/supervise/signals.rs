@@ -1,15 +1,16 @@
 //! Signals reach the job, a requested stop leaves it the rest of its grace, and the parent's death ends it (FB-85).
 
 use std::fs;
-use std::process::Command;
+use std::process::Stdio;
 
 use rustix::process::Signal;
 
 use crate::rig::{BINARY, FAR, Rig, Times, arguments, stat, wait_for};
 
-/// Says the name of every signal it gets; ends at SIGTERM with 9.
+/// Says the name of every signal it gets; ends at SIGTERM with 9. It starts nothing, as a shell that is stopped while it
+/// starts something does not look stopped.
 const HEARS: &str = "for s in INT HUP QUIT USR1 USR2 WINCH; do trap \"echo $s >> heard\" $s; done
-    trap 'echo TERM >> heard; exit 9' TERM; echo ready > heard; while :; do sleep 0.05; done";
+    trap 'echo TERM >> heard; exit 9' TERM; echo ready > heard; while :; do read x; done";
 
 fn wait_for_line(rig: &Rig, line: &str) {
     wait_for(line, || {
@@ -17,10 +18,17 @@ fn wait_for_line(rig: &Rig, line: &str) {
     });
 }
 
+fn hears() -> Rig {
+    let rig = Rig::spawn(FAR, "", &["sh", "-c", HEARS], |supervisor| {
+        supervisor.stdin(Stdio::piped());
+    });
+    wait_for_line(&rig, "ready");
+    rig
+}
+
 #[test]
 fn signals_are_passed_on() {
-    let mut rig = Rig::shell(FAR, "", HEARS);
-    wait_for_line(&rig, "ready");
+    let mut rig = hears();
     let signals = [
         (Signal::INT, "INT"),
         (Signal::HUP, "HUP"),
@@ -40,8 +48,7 @@ fn signals_are_passed_on() {
 
 #[test]
 fn a_paused_job_is_still_and_goes_on() {
-    let mut rig = Rig::shell(FAR, "", HEARS);
-    wait_for_line(&rig, "ready");
+    let mut rig = hears();
     let child = rig.child();
     let state = |wanted: &'static str| {
         wait_for(wanted, || {
@@ -54,7 +61,11 @@ fn a_paused_job_is_still_and_goes_on() {
     state("stopped");
     rig.signal_driver(Signal::CONT);
     state("running");
-    // A paused job hears that it is to end.
+    // A paused job hears what may end it.
+    rig.signal_driver(Signal::TSTP);
+    state("stopped");
+    rig.signal_driver(Signal::INT);
+    wait_for_line(&rig, "INT");
     rig.signal_driver(Signal::TSTP);
     state("stopped");
     rig.signal_driver(Signal::TERM);
@@ -83,34 +94,64 @@ fn what_was_ignored_at_the_start_stays_ignored() {
     assert_eq!(rig.code(), 7);
 }
 
+/// A script that tidies up when it is asked to stop; its name is the file it writes to.
+const TIDIES: &str = "trap 'sleep 0.3; echo tidy > $0; exit' TERM; echo ready > $0;
+    while :; do sleep 0.05; done";
+
+/// Shells, nested so deep, start one `sh -c TIDIES` a file. They die of SIGTERM at once; the others have the rest of the
+/// grace.
+fn all_tidy_up(start: &str, depth: u32, files: &[&str]) {
+    let times = Times { kill: 5000, ..FAR };
+    let script = format!(
+        "nest() {{ if [ $1 -gt 0 ]; then nest $(($1 - 1)) $2 & else {start} -c \"$0\" $2 & fi; wait; }}
+         for file in {}; do nest {depth} $file & done; wait",
+        files.join(" ")
+    );
+    let mut rig = Rig::spawn(times, "", &["sh", "-c", &script, TIDIES], |_| {});
+    wait_for("all of the job", || {
+        let ready = files.iter().all(|file| rig.text(file) == "ready\n");
+        ready.then_some(())
+    });
+    rig.signal_driver(Signal::TERM);
+    assert_eq!(rig.code(), 143, "{start}");
+    for file in files {
+        assert_eq!(rig.text(file), "tidy\n", "{start}");
+    }
+}
+
 #[test]
 fn the_grace_is_for_the_whole_tree() {
-    // The shell dies of SIGTERM at once; what it started tidies up within the grace.
-    let times = Times { kill: 5000, ..FAR };
-    let worker = "trap 'sleep 0.3; echo tidy > heard; exit' TERM; echo ready > heard; while :; do sleep 0.05; done";
-    for command in ["sh", "setsid sh"] {
-        let script = format!("{command} -c {worker:?} & wait");
-        let mut rig = Rig::shell(times, "", &script);
-        wait_for_line(&rig, "ready");
-        rig.signal_driver(Signal::TERM);
-        assert_eq!(rig.code(), 143, "{command}");
-        assert_eq!(rig.text("heard"), "tidy\n", "{command}");
+    all_tidy_up("sh", 0, &["one"]);
+    all_tidy_up("setsid sh", 0, &["one"]);
+}
+
+#[test]
+fn orphans_of_the_first_sigterm_are_asked_too() {
+    for _ in 0..3 {
+        all_tidy_up("setsid sh", 6, &["one", "two", "three", "four", "five"]);
     }
 }
 
 #[test]
 fn a_job_that_does_not_stop_when_asked_is_killed() {
     let times = Times {
-        kill: 400,
-        stop: 400,
+        kill: 800,
+        stop: 800,
         ..FAR
     };
-    let mut rig = Rig::shell(
-        times,
-        "walk",
-        "trap 'echo TERM >> heard' TERM; echo ready > heard; while :; do sleep 0.05; done",
-    );
-    wait_for_line(&rig, "ready");
+    // SIGTERM comes once: to some programs a second one means "at once".
+    let job = "exec 3<&0; for i in 1 2 3 4; do
+        (trap \"echo TERM >> heard$i\" TERM; echo ready > heard$i; while :; do read x <&3; done) &
+        done; trap '' TERM; while :; do wait; done";
+    let mut rig = Rig::spawn(times, "walk", &["sh", "-c", job], |supervisor| {
+        supervisor.stdin(Stdio::piped());
+    });
+    let stdin = rig.driver.stdin.take();
+    let files = ["heard1", "heard2", "heard3", "heard4"];
+    wait_for("all of the job", || {
+        let ready = files.iter().all(|file| rig.text(file) == "ready\n");
+        ready.then_some(())
+    });
     rig.signal_driver(Signal::TERM);
     assert_eq!(rig.code(), 137);
     let exit = rig.exit();
@@ -118,8 +159,10 @@ fn a_job_that_does_not_stop_when_asked_is_killed() {
         (&exit["cause"]["Stop"], &exit["verified"]),
         (&"Asked".into(), &true.into())
     );
-    // SIGTERM comes once: to some programs a second one means "at once".
-    assert_eq!(rig.text("heard"), "ready\nTERM\n");
+    for file in files {
+        assert_eq!(rig.text(file), "ready\nTERM\n", "{file}");
+    }
+    drop(stdin);
 }
 
 #[test]
@@ -147,8 +190,7 @@ fn the_job_dies_with_the_parent_of_the_supervisor() {
 
 #[test]
 fn the_guard_and_the_child_shrug_off_a_signal_meant_for_the_supervisor() {
-    let mut rig = Rig::spawn(FAR, "", &["sh", "-c", HEARS], |_: &mut Command| {});
-    wait_for_line(&rig, "ready");
+    let mut rig = hears();
     for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM] {
         crate::rig::send(rig.guard().unsigned_abs(), signal);
     }

@@ -90,9 +90,10 @@ impl Screen {
     }
 
     fn wait_for_foreground(&self, group: i32) {
-        wait_for("the foreground", || {
-            (self.foreground() == group).then_some(())
-        });
+        wait_for(
+            &format!("the foreground of {group} {}", self.text()),
+            || (self.foreground() == group).then_some(()),
+        );
     }
 }
 
@@ -113,7 +114,7 @@ const THEN_READ: &str = "\"$@\"; echo code=$?; read line; echo shell got $line";
 
 #[test]
 fn the_child_has_the_foreground_and_gives_it_back() {
-    let job = "read line; echo child got $line; grep SigBlk /proc/$$/status; sleep 600 & exit 3";
+    let job = "read line; echo child got $line; grep SigBlk /proc/self/status; sleep 600 & exit 3";
     let mut screen = Screen::script("sh", FAR, THEN_READ, job);
     let child = screen.rig.child();
     screen.wait_for_foreground(child);
@@ -124,6 +125,15 @@ fn the_child_has_the_foreground_and_gives_it_back() {
     assert_eq!(screen.foreground(), screen.home());
     screen.type_in("two\n");
     screen.wait_to_show("shell got two");
+    assert_eq!(screen.rig.code(), 0);
+}
+
+#[test]
+fn a_child_that_reads_nothing_has_the_foreground_too() {
+    let mut screen = Screen::script("sh", FAR, "\"$@\"; echo code=$?", "exec sleep 600");
+    screen.wait_for_foreground(screen.rig.child());
+    screen.type_in("\x03");
+    screen.wait_to_show("code=130");
     assert_eq!(screen.rig.code(), 0);
 }
 
@@ -171,9 +181,12 @@ fn the_foreground_comes_back_when_the_guard_was_killed() {
 
 #[test]
 fn the_foreground_comes_back_when_the_supervisor_was_killed() {
-    let script = "\"$@\" & wait $!; echo code=$?; read line; echo shell got $line";
+    // The shell goes on at once; until the guard is done it cannot read.
+    let script = "\"$@\" < /dev/tty & wait $!; echo code=$?; until read line; do sleep 0.1; done;
+        echo shell got $line";
     let mut screen = Screen::script("sh", FAR, script, "echo ready; sleep 600; :");
     screen.wait_to_show("ready");
+    screen.wait_for_foreground(screen.rig.child());
     let supervisor = stat(screen.rig.guard(), 4).expect("the guard lives");
     send(supervisor.parse().expect("a pid"), Signal::KILL);
     screen.wait_to_show("code=137");
