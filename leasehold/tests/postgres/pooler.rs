@@ -29,7 +29,7 @@ async fn the_contract_holds_behind_pgbouncer() {
         .into_iter()
         .find(|path| fs::exists(path).unwrap_or(false))
     else {
-        println!("SKIPPED: no pgbouncer; run `make setup`");
+        crate::server::skipped("no pgbouncer; run `make setup`");
         return;
     };
     let port = TcpListener::bind("127.0.0.1:0").and_then(|socket| socket.local_addr());

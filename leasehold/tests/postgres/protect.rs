@@ -134,7 +134,7 @@ async fn psql_and_psycopg_are_fenced() {
     assert_eq!(session.must("SELECT v FROM plain").await, "10");
 
     let Some(python) = psycopg() else {
-        println!("SKIPPED: no psycopg; run `make setup`");
+        crate::server::skipped("no psycopg; run `make setup`");
         return;
     };
     let python = |token: i64, value: i64| {
