@@ -21,7 +21,7 @@ use std::{ffi::OsString, time::Duration};
 use clap::ValueEnum;
 use leasehold::{
     Guard, Holder, Info, Keeper, LeaseName, LockDelay, NotAcquired, Ttl, WorkKey,
-    core::{Overrides, Wait, Work},
+    core::{Blocker, Overrides, Wait, Work},
     store::SharedStore,
 };
 use rustix::process::Signal;
@@ -50,6 +50,9 @@ LEASEHOLD_SOCKET (for `leasehold check` inside it). Send the token with every wr
 receiver that refuses smaller tokens is safe from a job that froze and wakes up late. For effects \
 that check no token, use the idempotency key, and --lock-delay.
 
+On a terminal the command has the foreground, and Ctrl-C is its own. Ctrl-Z does not stop it: a job \
+that stands still would keep everybody else out.
+
 Exit codes: the command's own, 128+N if signal N ended it; 75 busy, 77 unfinished, 124 the lease \
 was lost and the command stopped, 125 Leasehold or the store failed, 126 not executable, 127 not \
 found.
@@ -67,7 +70,7 @@ pub(crate) struct Run {
     /// The lease
     #[arg(value_parser = parse::lease_name())]
     name: LeaseName,
-    /// How long the lease lasts without a renewal, 500ms to 1h; a crashed holder keeps others waiting this long
+    /// How long the lease lasts without a renewal, 1s to 1h; a crashed holder keeps others waiting this long
     #[arg(long, default_value = "15s", allow_hyphen_values = true, value_parser = parse::ttl())]
     ttl: Ttl,
     /// Wait at most this long for whoever holds it; by default as long as it takes
@@ -139,7 +142,7 @@ impl Run {
         let mut outside = Outside::watch(self.die_with_parent)?;
         if self.ttl.get() > LONGEST_TTL {
             return Err(Failure::usage(format!(
-                "ttl {} is not allowed: run keeps a lease for 500ms to 1h at a time and renews it",
+                "ttl {} is not allowed: run keeps a lease for 1s to 1h at a time and renews it",
                 show::span(self.ttl.get())
             )));
         }
@@ -157,6 +160,12 @@ impl Run {
             say.note(
                 "ignores_loss",
                 "--on-lost ignore: a lost lease does not stop the command; two may act at once",
+            );
+        }
+        if identity::is_ours(&self.name) {
+            say.note(
+                "own_parent",
+                &format!("this command runs under the lease {} itself, and would wait for its own parent", self.name),
             );
         }
         let mut rest = FIRST_REST;
@@ -301,6 +310,15 @@ impl Run {
     fn failure(&self, error: NotAcquired) -> Failure {
         let text = error.to_string();
         match error {
+            // Nobody holds it as far as we know: the store gave no answer.
+            NotAcquired::Busy {
+                blocker: Blocker::Store(_),
+                ..
+            }
+            | NotAcquired::TimedOut {
+                blocker: Some(Blocker::Store(_)),
+                ..
+            } => Failure::failed(text),
             NotAcquired::Busy { .. } | NotAcquired::TimedOut { .. } => {
                 Failure::busy(text).busy_code(self.busy_exit_code)
             }

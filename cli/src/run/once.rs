@@ -95,7 +95,7 @@ impl Ledger {
                 Ok(Begun::NothingToDo)
             }
             Verdict::LeftUnfinished(entry) => Err(Failure::unfinished(format!(
-                "{work} was begun by {} under token {} and not finished: whether it was done is unknown, and \
+                "{work} was begun by {} under token {} and did not end well: whether it was done is unknown, and \
                  --at-most-once does not run it again",
                 entry.holder, entry.token
             ))),

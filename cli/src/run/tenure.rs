@@ -176,10 +176,12 @@ impl Tenure<'_> {
     /// The command decides what a signal means. Without a parent there is nobody left to decide for.
     fn pass_on(&self, job: &Supervised, signal: Signal, outside: &Outside) {
         if outside.is_orphan() {
-            job.stop(
-                Reason::ParentDied,
-                self.app.clock.now().plus(self.guard.timing().grace()),
+            self.say.note(
+                "orphan",
+                "the process that started us has ended, so the command is stopped; --die-with-parent false keeps it",
             );
+            let kill_at = self.app.clock.now().plus(self.guard.timing().grace());
+            job.stop(Reason::ParentDied, kill_at);
         } else {
             job.signal(signal);
         }

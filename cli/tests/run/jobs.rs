@@ -215,7 +215,7 @@ fn settings_that_cannot_work_are_refused_with_what_would() {
     ran.fails(2, "error: ", "the smallest ttl that would do is");
     place
         .args(["run", "bad", "--ttl", "2h", "--", "true"])
-        .fails(2, "error: ", "500ms to 1h");
+        .fails(2, "error: ", "1s to 1h");
     assert_eq!(place.args(["run", "bad"]).code, 2);
     assert_eq!(
         place
