@@ -57,7 +57,7 @@ pub enum Op {
 }
 
 /// When the store evaluates an operation: read after every wait and lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stamp {
     /// The store's own clock: decides.
     pub now: StoreTime,

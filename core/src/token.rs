@@ -11,6 +11,39 @@ use crate::Invalid;
 ///
 /// Larger means later: the receiver of a write remembers the largest token it has seen and refuses smaller ones.
 /// Its text is decimal ASCII without sign or leading zero; in JSON it is a string, since doubles lose digits above 2^53.
+///
+/// Tokens of one lease sort as numbers into the order in which the lease changed hands. Their texts do not, since `"10"`
+/// sorts before `"9"`: parse first.
+///
+/// ```
+/// use leasehold_core::*;
+/// # // FB-16: users ask for tokens that have an order.
+/// # fn main() -> Result<(), Invalid> {
+/// let (mut table, mut events, mut stamp) = (Table::new(), Vec::new(), Stamp::default());
+/// let mut granted = Vec::new();
+/// for number in 1..=1000 {
+///     let acquire = Command::Acquire(Acquire {
+///         session: Session::from_bits(number).expect("not zero"),
+///         request_id: RequestId::from_bits(number).expect("not zero"),
+///         holder: Holder::new("worker")?,
+///         info: None,
+///         ttl: Ttl::DEFAULT,
+///         lock_delay: LockDelay::NONE,
+///     });
+///     let op = Op::Lease { name: LeaseName::new("nightly")?, command: acquire };
+///     if let Outcome::Lease(Answer::Granted(grant)) = table.apply(op, stamp, &mut events) {
+///         granted.push(grant.token);
+///     }
+///     stamp.now = stamp.now.plus(Ttl::DEFAULT.get()); // it runs out, and the next one takes it
+/// }
+/// let mut written: Vec<String> = granted.iter().map(Token::to_string).collect();
+/// written.sort(); // as texts: the order is lost
+/// let mut sorted: Vec<Token> = written.iter().map(|text| text.parse()).collect::<Result<_, _>>()?;
+/// sorted.sort();
+/// assert_eq!(sorted, granted);
+/// assert_eq!(sorted.len(), 1000);
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(NonZeroU64);
 
