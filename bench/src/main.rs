@@ -1,6 +1,8 @@
 //! Measures, one sub-command for each thing that is measured. Each prints its bar (the number it has to reach) beside
 //! what it measured, and fails if the bar is missed.
 
+mod cpu;
+mod decide;
 mod sqlite;
 
 use clap::Parser;
@@ -9,12 +11,15 @@ use clap::Parser;
 #[derive(Debug, Parser)]
 #[command(name = "leasehold-bench", version)]
 enum Bench {
+    /// The rules alone: commands a second on one core, and the memory of a lease
+    Decide(decide::Args),
     /// The SQLite store beside a bare loop of commits on the same disk
     Sqlite(sqlite::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Bench::parse() {
+        Bench::Decide(args) => decide::run(&args),
         Bench::Sqlite(args) => sqlite::run(&args),
     }
 }

@@ -3,6 +3,8 @@
 use alloc::string::String;
 use core::fmt;
 
+use crate::name::is_invisible;
+
 /// A value from outside that no type of this crate can hold (INV-13). Nothing was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
@@ -18,11 +20,14 @@ impl Invalid {
     /// `what` is the kind of value, `given` is what came, `allowed` says what would do.
     pub fn new(what: &'static str, given: impl fmt::Display, allowed: &'static str) -> Self {
         let text = alloc::format!("{given}");
-        let mut shown: String = text
-            .chars()
-            .take(Self::SHOWN)
-            .flat_map(char::escape_debug)
-            .collect();
+        let mut shown = String::new();
+        for c in text.chars().take(Self::SHOWN) {
+            match c {
+                '\'' => shown.push(c),
+                c if is_invisible(c) => shown.extend(c.escape_unicode()),
+                c => shown.extend(c.escape_debug()),
+            }
+        }
         if text.chars().nth(Self::SHOWN).is_some() {
             shown.push('…');
         }

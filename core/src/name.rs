@@ -1,7 +1,7 @@
 //! Texts from outside: short, printable, and refused otherwise. Each kind is a type of its own.
 
 use alloc::{string::String, sync::Arc};
-use core::{fmt, str::FromStr};
+use core::{fmt, ops::RangeInclusive, str::FromStr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
@@ -100,15 +100,29 @@ fn fits(text: &str, max: usize) -> bool {
 }
 
 /// Characters that a terminal or a reader would not show as they are: such a name could pose as another.
-fn is_invisible(c: char) -> bool {
-    c.is_control()
-        || matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{feff}')
-        || ('\u{200b}'..='\u{200f}').contains(&c)
-        || ('\u{2028}'..='\u{202e}').contains(&c)
-        || ('\u{2060}'..='\u{206f}').contains(&c)
-        || ('\u{fff9}'..='\u{fffb}').contains(&c)
-        || ('\u{e0000}'..='\u{e0fff}').contains(&c)
+pub(crate) fn is_invisible(c: char) -> bool {
+    c.is_control() || INVISIBLE.iter().any(|range| range.contains(&c))
 }
+
+/// Fillers, joiners, marks of direction, variants and tags.
+const INVISIBLE: [RangeInclusive<char>; 16] = [
+    '\u{ad}'..='\u{ad}',
+    '\u{34f}'..='\u{34f}',
+    '\u{61c}'..='\u{61c}',
+    '\u{115f}'..='\u{1160}',
+    '\u{17b4}'..='\u{17b5}',
+    '\u{180b}'..='\u{180f}',
+    '\u{200b}'..='\u{200f}',
+    '\u{2028}'..='\u{202e}',
+    '\u{2060}'..='\u{206f}',
+    '\u{2800}'..='\u{2800}',
+    '\u{3164}'..='\u{3164}',
+    '\u{fe00}'..='\u{fe0f}',
+    '\u{feff}'..='\u{feff}',
+    '\u{ffa0}'..='\u{ffa0}',
+    '\u{fff9}'..='\u{fffb}',
+    '\u{e0000}'..='\u{e0fff}',
+];
 
 #[cfg(test)]
 mod tests {
@@ -128,6 +142,8 @@ mod tests {
             "a\u{1b}[31m",
             "a\u{202e}b",
             "a\u{200b}",
+            "a\u{fe0f}",
+            "\u{3164}",
             &long,
         ] {
             let error = LeaseName::new(bad).expect_err(bad).to_string();
