@@ -1,9 +1,10 @@
 //! `decide` and `Table::apply` on one core: every lease goes through acquire, a second acquire that finds it held, three
 //! renewals and a release, in random order among the leases. Making the commands is not counted, dropping them is.
 
-use std::{fs, hint::black_box, mem, time::Duration};
+use std::{fmt, fs, hint::black_box, mem, time::Duration};
 
 use anyhow::{Context, ensure};
+use hashbrown::HashMap;
 use leasehold_core::{
     Acquire, Command, Event, Holder, LeaseName, LockDelay, Op, Record, Release, Renew, RenewId,
     RequestId, Session, Stamp, StoreTime, Table, Token, Ttl, decide,
@@ -16,7 +17,7 @@ const BAR: f64 = 10e6;
 /// PRODUCT 7: bytes of memory a live lease, above its name.
 const MOST_BYTES: u64 = 300;
 /// So many commands are made and then carried out, again and again.
-const BATCH: usize = 4096;
+const BATCH: usize = 256;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -32,38 +33,63 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    ensure!(args.leases > 0 && args.live > 0, "there must be a lease");
+    ensure!(
+        args.leases.min(args.live).min(args.commands) > 0,
+        "nothing to measure: a number is 0"
+    );
     let weighed = weigh(args.live)?;
     println!("a record takes {} bytes", size_of::<Record>());
     println!(
         "{weighed} bytes a live lease above its name, of {}; at most {MOST_BYTES}",
         args.live
     );
-    let decided = rate(args.commands, measure_decide(args));
-    println!(
-        "decide: {decided:.1} million commands a second; at least {:.0}",
-        BAR / 1e6
-    );
-    let applied = rate(args.commands, measure_apply(args));
-    println!(
-        "apply:  {applied:.1} million commands a second; at least {:.0}",
-        BAR / 1e6
-    );
+    let decided = Rate::of(measure_decide(args));
+    println!("decide: {decided}");
+    let bare = Rate::of(measure_bare(args));
+    println!("bare hash map look-up: {bare}");
+    let applied = Rate::of(measure_apply(args));
+    println!("apply:  {applied}");
     ensure!(
-        weighed <= MOST_BYTES && decided.min(applied) >= BAR / 1e6,
+        weighed <= MOST_BYTES && decided.median.min(applied.median) >= BAR / 1e6,
         "a bar is missed"
     );
     Ok(())
 }
 
-fn rate(commands: usize, busy: Duration) -> f64 {
-    commands as f64 / busy.as_secs_f64() / 1e6
+/// Millions of commands a second, from the time that each batch took: the median, so that a batch in which another
+/// process had the cache does not count, and the best tenth.
+struct Rate {
+    median: f64,
+    best: f64,
 }
 
-fn measure_decide(args: &Args) -> Duration {
+impl Rate {
+    fn of(mut batches: Vec<Duration>) -> Self {
+        batches.sort_unstable();
+        let rate = |took: Duration| BATCH as f64 / took.as_secs_f64().max(1e-9) / 1e6;
+        Self {
+            median: rate(batches[batches.len() / 2]),
+            best: rate(batches[batches.len() / 10]),
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{:.1} million commands a second, {:.1} in the best tenth; at least {:.0}",
+            self.median,
+            self.best,
+            BAR / 1e6
+        )
+    }
+}
+
+fn measure_decide(args: &Args) -> Vec<Duration> {
     let mut traffic = Traffic::new(args.leases);
     let mut records = vec![Record::new(None); args.leases];
-    let mut busy = Duration::ZERO;
+    let mut batches = Vec::new();
     for _ in 0..args.commands.div_ceil(BATCH) {
         let now = traffic.now();
         let batch: Vec<(usize, Command)> = (0..BATCH).map(|_| traffic.next()).collect();
@@ -75,17 +101,17 @@ fn measure_decide(args: &Args) -> Duration {
                 black_box(answer);
             }
         });
-        busy += took;
+        batches.push(took);
     }
-    busy
+    batches
 }
 
-fn measure_apply(args: &Args) -> Duration {
+fn measure_apply(args: &Args) -> Vec<Duration> {
     let mut traffic = Traffic::new(args.leases);
     let names = names(args.leases);
     let mut table = Table::new();
     let mut events: Vec<Event> = Vec::new();
-    let mut busy = Duration::ZERO;
+    let mut batches = Vec::new();
     for _ in 0..args.commands.div_ceil(BATCH) {
         let stamp = Stamp {
             now: traffic.now(),
@@ -104,9 +130,36 @@ fn measure_apply(args: &Args) -> Duration {
             }
             events.clear();
         });
-        busy += took;
+        batches.push(took);
     }
-    busy
+    batches
+}
+
+/// What no table in memory can beat: find a record by name in a hash map and touch it, in the same order.
+fn measure_bare(args: &Args) -> Vec<Duration> {
+    let mut traffic = Traffic::new(args.leases);
+    let names = names(args.leases);
+    let mut records: HashMap<LeaseName, Record> = names
+        .iter()
+        .map(|name| (name.clone(), Record::new(None)))
+        .collect();
+    let mut batches = Vec::new();
+    for _ in 0..args.commands.div_ceil(BATCH) {
+        let now = traffic.now();
+        let batch: Vec<LeaseName> = (0..BATCH)
+            .map(|_| names[traffic.next().0].clone())
+            .collect();
+        let (_, took) = cpu::time(|| {
+            for name in batch {
+                if let Some(record) = records.get_mut(&name) {
+                    record.expires = record.expires.max(now);
+                    black_box(record);
+                }
+            }
+        });
+        batches.push(took);
+    }
+    batches
 }
 
 /// The memory that `live` leases take, the texts of their names not counted, in bytes a lease.
@@ -160,19 +213,19 @@ fn acquire(session: u128, request: u128, holder: &Holder) -> Command {
 
 /// Commands that are all answered as a busy store would answer them.
 struct Traffic {
-    /// How far each lease has come: the number of its tenure, and the step within.
-    leases: Vec<(u64, u8)>,
+    /// How many commands each lease has had.
+    leases: Vec<u32>,
     holder: Holder,
     random: u64,
     made: u64,
 }
 
 impl Traffic {
-    const STEPS: u8 = 6;
+    const STEPS: u32 = 6;
 
     fn new(leases: usize) -> Self {
         Self {
-            leases: vec![(1, 0); leases],
+            leases: vec![0; leases],
             holder: Holder::new("host-1").expect("it is short and plain"),
             random: 0x9e37_79b9_7f4a_7c15,
             made: 0,
@@ -190,11 +243,9 @@ impl Traffic {
         self.random ^= self.random << 17;
         let lease = (self.random % self.leases.len() as u64) as usize;
         self.made += 1;
-        let (tenure, step) = self.leases[lease];
-        self.leases[lease] = match step + 1 {
-            Self::STEPS => (tenure + 1, 0),
-            step => (tenure, step),
-        };
+        let had = self.leases[lease];
+        self.leases[lease] += 1;
+        let (tenure, step) = (u64::from(had / Self::STEPS) + 1, had % Self::STEPS);
         let me = (u128::from(self.random) << 64) | u128::from(lease as u64 + 1);
         let session = Session::from_bits(lease as u128 + 1).expect("not zero");
         let token = Token::new(tenure).expect("small");

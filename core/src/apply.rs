@@ -3,7 +3,10 @@
 //! [`apply`] is written once; a store brings its [`Rows`]: a map in memory, tables in SQLite, a replicated table. One
 //! call is one atomic step: the store makes all that it wrote durable before it answers (L10), or nothing of it.
 
-use alloc::string::{String, ToString};
+use alloc::{
+    string::{String, ToString},
+    vec::Vec,
+};
 
 use crate::{
     Answer, Command, Entry, Event, Fence, Key, LeaseName, NotBumped, Op, Outcome, Pair, Proof,
@@ -23,25 +26,29 @@ pub trait Rows {
     fn lease(&mut self, name: &LeaseName) -> Result<Option<Record>, Self::Error>;
     /// Keeps it.
     fn set_lease(&mut self, name: &LeaseName, record: Record) -> Result<(), Self::Error>;
-    /// Lets `step` look at the record, a new one above the floor if there is none (T5), and keeps what it made of it if
-    /// it says so. Rows in memory do it with one look-up and no copy.
+    /// Lets `step` look at the record, a new one above the floor if there is none (T5), keeps what it made of it if it
+    /// says so, and appends its events. Rows in memory do it with one look-up and no copy.
     fn with_lease<T>(
         &mut self,
         name: &LeaseName,
-        step: impl FnOnce(&mut Record) -> (T, Keep),
+        step: impl FnOnce(&mut Record, &mut Vec<Event>) -> (T, Keep),
     ) -> Result<T, Self::Error> {
         let mut record = match self.lease(name)? {
             Some(record) => record,
             None => Record::new(self.floor()?),
         };
-        let (result, keep) = step(&mut record);
+        let mut events = Vec::new();
+        let (result, keep) = step(&mut record, &mut events);
         if keep == Keep::Changed {
             self.set_lease(name, record)?;
+        }
+        for event in events {
+            self.event(event)?;
         }
         Ok(result)
     }
     /// The names of all records, sorted.
-    fn lease_names(&mut self) -> Result<alloc::vec::Vec<LeaseName>, Self::Error>;
+    fn lease_names(&mut self) -> Result<Vec<LeaseName>, Self::Error>;
     /// The largest token of any record that was collected, or of a bump (T5).
     fn floor(&mut self) -> Result<Option<Token>, Self::Error>;
     /// Keeps it.
@@ -79,7 +86,7 @@ pub enum Keep {
 pub fn apply<R: Rows>(rows: &mut R, op: Op, stamp: Stamp) -> Result<Outcome, R::Error> {
     match op {
         Op::Lease { name, command } => {
-            command_lease(rows, name, command, stamp).map(Outcome::Lease)
+            command_lease(rows, &name, command, stamp).map(Outcome::Lease)
         }
         Op::Put { key, value, proof } => {
             let pair = Pair {
@@ -116,29 +123,27 @@ pub fn apply<R: Rows>(rows: &mut R, op: Op, stamp: Stamp) -> Result<Outcome, R::
 
 fn command_lease<R: Rows>(
     rows: &mut R,
-    name: LeaseName,
+    name: &LeaseName,
     command: Command,
     stamp: Stamp,
 ) -> Result<Answer, R::Error> {
-    let (answer, tale) = rows.with_lease(&name, |record| {
+    rows.with_lease(name, |record, events| {
         let before = Before::of(record, &command, stamp.now);
         let answer = record.decide(command, stamp.now);
-        let tale = before.tell(record, &answer);
+        before.tell(record, &answer, |what| {
+            events.push(Event {
+                at: stamp.wall,
+                lease: name.clone(),
+                what,
+            });
+        });
         let keep = if answer.changes() {
             Keep::Changed
         } else {
             Keep::Same
         };
-        ((answer, tale), keep)
-    })?;
-    for what in tale.into_iter().flatten() {
-        rows.event(Event {
-            at: stamp.wall,
-            lease: name.clone(),
-            what,
-        })?;
-    }
-    Ok(answer)
+        (answer, keep)
+    })
 }
 
 fn is_issued<R: Rows>(
@@ -147,7 +152,7 @@ fn is_issued<R: Rows>(
     token: Token,
     stamp: Stamp,
 ) -> Result<Result<(), Refusal>, R::Error> {
-    rows.with_lease(lease, |record| {
+    rows.with_lease(lease, |record, _| {
         (fence::issued(Some(record), token, stamp.now), Keep::Same)
     })
 }
@@ -186,7 +191,7 @@ fn raise<R: Rows>(
     stamp: Stamp,
 ) -> Result<Outcome, R::Error> {
     let Proof { lease, token } = shown;
-    let issued = rows.with_lease(&lease, |record| (record.token, Keep::Same))?;
+    let issued = rows.with_lease(&lease, |record, _| (record.token, Keep::Same))?;
     let result = match (rows.fence(resource)?, issued) {
         (Some(fence), issued) => fence.raised(&lease, token, issued),
         (None, Some(highest)) => Fence {
@@ -255,7 +260,7 @@ fn bump<R: Rows>(rows: &mut R, above: Token, stamp: Stamp) -> Result<Outcome, R:
     }
     rows.set_floor(above)?;
     for name in rows.lease_names()? {
-        command_lease(rows, name, Command::Quarantine { above }, stamp)?;
+        command_lease(rows, &name, Command::Quarantine { above }, stamp)?;
     }
     Ok(Outcome::Done)
 }

@@ -78,53 +78,53 @@ pub(crate) enum Before {
     /// An acquire that gets nothing, or what it was granted before.
     Poll,
     Renew(Token),
-    /// A release, and whose tenure it found.
-    Release(Option<(Holder, Token)>),
+    Release,
     ForceRelease,
     Quarantine,
 }
 
 impl Before {
     pub(crate) fn of(record: &Record, command: &Command, now: StoreTime) -> Self {
-        let unreleased = || {
-            let tenure = record.tenure.as_ref().filter(|tenure| !tenure.released)?;
-            Some((tenure.holder.clone(), record.token?))
-        };
         match command {
-            Command::Acquire(_) if record.at(now) == State::Free => Before::Acquire(unreleased()),
+            Command::Acquire(_) if record.at(now) == State::Free => {
+                let ended = record.tenure.as_ref().filter(|tenure| !tenure.released);
+                let ended = ended.zip(record.token);
+                Before::Acquire(ended.map(|(tenure, token)| (tenure.holder.clone(), token)))
+            }
             Command::Acquire(_) => Before::Poll,
             Command::Renew(asked) => Before::Renew(asked.token),
-            Command::Release(_) => Before::Release(unreleased()),
+            Command::Release(_) => Before::Release,
             Command::ForceRelease { .. } => Before::ForceRelease,
             Command::Quarantine { .. } => Before::Quarantine,
         }
     }
 
-    /// At most two events: the end of the previous tenure, and what came of the command.
-    pub(crate) fn tell(self, record: &Record, answer: &Answer) -> [Option<What>; 2] {
-        let expired = |(holder, token)| What::Expired { holder, token };
-        let released = |(holder, token)| What::Released { holder, token };
-        match (self, answer) {
-            (Before::Acquire(previous), Answer::Granted(grant)) => {
-                let granted = record.tenure.as_ref().map(|tenure| What::Granted {
+    /// At most two events: the end of the previous tenure, and what came of the command. Most commands tell nothing.
+    pub(crate) fn tell(self, record: &Record, answer: &Answer, mut tell: impl FnMut(What)) {
+        match (self, answer, &record.tenure) {
+            (Before::Acquire(ended), Answer::Granted(grant), Some(tenure)) => {
+                if let Some((holder, token)) = ended {
+                    tell(What::Expired { holder, token });
+                }
+                tell(What::Granted {
                     holder: tenure.holder.clone(),
                     token: grant.token,
                     ttl: grant.ttl,
                 });
-                [previous.map(expired), granted]
             }
-            (Before::Renew(token), Answer::Lost(why)) => {
+            (Before::Renew(token), Answer::Lost(why), _) => {
                 let why = why.clone();
-                [None, Some(What::Lost { token, why })]
+                tell(What::Lost { token, why });
             }
-            (Before::Release(previous), Answer::Released) => [None, previous.map(released)],
-            (Before::ForceRelease, Answer::Bumped { token }) => {
-                [None, Some(What::Forced { token: *token })]
+            (Before::Release, Answer::Released, Some(tenure)) => {
+                let holder = tenure.holder.clone();
+                if let Some(token) = record.token {
+                    tell(What::Released { holder, token });
+                }
             }
-            (Before::Quarantine, Answer::Bumped { token }) => {
-                [None, Some(What::Quarantined { token: *token })]
-            }
-            _ => [None, None],
+            (Before::ForceRelease, &Answer::Bumped { token }, _) => tell(What::Forced { token }),
+            (Before::Quarantine, &Answer::Bumped { token }, _) => tell(What::Quarantined { token }),
+            _ => {}
         }
     }
 }

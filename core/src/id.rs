@@ -11,6 +11,7 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident, $what:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[repr(Rust, packed(8))]
         pub struct $name(NonZeroU128);
 
         impl $name {
@@ -29,7 +30,7 @@ macro_rules! id {
 
             /// All 32 hex digits, for the wire and for the one who owns it.
             pub fn expose(self) -> String {
-                alloc::format!("{:032x}", self.0)
+                alloc::format!("{:032x}", self.bits())
             }
 
             /// Eight hex digits that tell two ids apart and give neither away.

@@ -177,15 +177,22 @@ impl Rows for Step<'_> {
     fn with_lease<T>(
         &mut self,
         name: &LeaseName,
-        step: impl FnOnce(&mut Record) -> (T, Keep),
+        step: impl FnOnce(&mut Record, &mut Vec<Event>) -> (T, Keep),
     ) -> Result<T, Infallible> {
-        if let Some(record) = self.table.leases.get_mut(name) {
-            return Ok(step(record).0);
-        }
-        let mut record = Record::new(self.table.marks.floor);
-        let (result, keep) = step(&mut record);
-        if keep == Keep::Changed {
-            self.table.leases.insert(name.clone(), record);
+        let before = self.events.len();
+        let result = match self.table.leases.get_mut(name) {
+            Some(record) => step(record, self.events).0,
+            None => {
+                let mut record = Record::new(self.table.marks.floor);
+                let (result, keep) = step(&mut record, self.events);
+                if keep == Keep::Changed {
+                    self.table.leases.insert(name.clone(), record);
+                }
+                result
+            }
+        };
+        for event in &self.events[before..] {
+            self.table.marks.newest_event = self.table.marks.newest_event.max(event.at);
         }
         Ok(result)
     }
