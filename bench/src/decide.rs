@@ -177,7 +177,7 @@ fn weigh(live: usize) -> anyhow::Result<u64> {
     }
     let after = memory()?;
     ensure!(table.len() == live, "not every lease was granted");
-    Ok((after - before) / live as u64)
+    Ok(after.saturating_sub(before) / live as u64)
 }
 
 /// Memory of this process in bytes.
