@@ -14,13 +14,19 @@ use std::{
 };
 
 use rustix::{
-    event::{EventfdFlags, PollFd, PollFlags, eventfd, poll},
+    event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
     fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
     io::Errno,
 };
 use tokio::sync::watch;
 
 use super::place::Place;
+
+/// How long a wake file that was removed stays away.
+const GONE_FOR: Timespec = Timespec {
+    tv_sec: 1,
+    tv_nsec: 0,
+};
 
 /// One store's end of the wake file.
 #[derive(Debug)]
@@ -151,10 +157,27 @@ fn listen(
                 Err(error) => return Err(error.into()),
             }
         }
-        if gone {
-            look_at(place, events)?;
+        if gone && !find_again(place, events, stopped)? {
+            return Ok(());
         }
         tick(ticks);
+    }
+}
+
+/// Looks at a new wake file, made if nobody has; `false` if the store was dropped meanwhile. Not at once: whoever removes
+/// the whole folder must not find a new file in it.
+fn find_again(place: &Place, events: &OwnedFd, stopped: &OwnedFd) -> io::Result<bool> {
+    loop {
+        let mut stop = [PollFd::new(stopped, PollFlags::IN)];
+        match poll(&mut stop, Some(&GONE_FOR)) {
+            Ok(0) if matches!(place.identity(), Ok(Some(_))) => {
+                look_at(place, events)?;
+                return Ok(true);
+            }
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 
