@@ -277,22 +277,15 @@ fn one_by_one(
     (Ok(replies), false)
 }
 
-/// Who has the turn, for those who wait for it (A8).
+/// Who has the turn, for those who wait for it (A8). It may have been stopped before it could say so: then the kernel knows.
 fn blocked(opened: &Opened) -> StoreError {
-    let owner = opened
-        .open
-        .side_file
-        .read()
-        .ok()
-        .flatten()
-        .and_then(|side| side.owner);
-    let who = match owner {
+    let who = match opened.open.side_file.owner() {
         Some(owner) => format!(
-            "{owner}, in the middle of a write; let it go on (kill -CONT {}), or end it with \
+            "{owner}, has the turn to write; let it go on (kill -CONT {}), or end it with \
              \"leasehold admin evict\"",
             owner.pid
         ),
-        None => "a process that has locked the side file and not said which it is".into(),
+        None => "a process that has locked the side file and cannot be seen from here".into(),
     };
     StoreError::BlockedBy { who }
 }
