@@ -4,17 +4,15 @@
 
 use std::time::Duration;
 
-use leasehold::{
-    Holder, Info, LeaseName, LockDelay, Session, Token, Ttl, core::Acquire as Request,
-};
+use leasehold::{Holder, LeaseName, Session, Token, Ttl, core::Acquire as Request};
 use serde::Serialize;
 
 use crate::{
     app::App,
     ask,
     asking::{Asking, Tenure},
-    exit::{self, Exit, Failure},
-    identity::{self, SessionArgs},
+    exit::{Exit, Failure},
+    identity::{self, HolderArgs, SessionArgs},
     out, parse, show,
     stop::Stop,
     view::millis,
@@ -48,18 +46,8 @@ pub(crate) struct Acquire {
     /// Answer at once, as without --wait
     #[arg(long)]
     no_wait: bool,
-    /// Who holds, for people; by default this machine and the process that started the command
-    #[arg(long, value_name = "NAME", value_parser = parse::holder())]
-    holder: Option<Holder>,
-    /// A line for whoever asks about the lease, such as where to reach you
-    #[arg(long, value_name = "TEXT", value_parser = parse::info())]
-    info: Option<Info>,
-    /// How long nobody gets the lease if it runs out unreleased, up to 10m
-    #[arg(long, value_name = "TIME", default_value = "0s", allow_hyphen_values = true, value_parser = parse::lock_delay())]
-    lock_delay: LockDelay,
-    /// The exit code if somebody else holds it
-    #[arg(long, value_name = "CODE", default_value_t = exit::BUSY, value_parser = clap::value_parser!(u8).range(1..))]
-    busy_exit_code: u8,
+    #[command(flatten)]
+    who: HolderArgs,
     #[command(flatten)]
     session: SessionArgs,
 }
@@ -72,13 +60,10 @@ impl Acquire {
         let request = Request {
             session,
             request_id: ask::new_request_id()?,
-            holder: match &self.holder {
-                Some(holder) => holder.clone(),
-                None => identity::default_holder(identity::parent())?,
-            },
-            info: self.info.clone(),
+            holder: self.who.holder_or(identity::parent())?,
+            info: self.who.info.clone(),
             ttl: self.ttl,
-            lock_delay: self.lock_delay,
+            lock_delay: self.who.lock_delay,
         };
         let holder = request.holder.clone();
         let mut asking = Asking::new(app, &*store, &self.name, request, self.wait);
@@ -89,7 +74,10 @@ impl Acquire {
         let tenure = match end {
             Ok(tenure) => tenure,
             Err(failure) => {
-                return Err(asking.give_up(failure).await.busy_code(self.busy_exit_code));
+                return Err(asking
+                    .give_up(failure)
+                    .await
+                    .busy_code(self.who.busy_exit_code));
             }
         };
         match self.tell(app, session, &holder, &tenure) {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use leasehold::{
-    LeaseName, RenewId, RequestId, Session, StoreError, Token, Ttl,
+    AttemptId, LeaseName, RenewId, RequestId, Session, StoreError, Token, Ttl,
     core::{Answer, Command, Lost, Op, Outcome, Renew},
     store::Store,
 };
@@ -150,7 +150,11 @@ fn new_renew_id() -> Result<RenewId, Failure> {
     random(RenewId::from_bits)
 }
 
-/// Random bits from the kernel.
+pub(crate) fn new_attempt_id() -> Result<AttemptId, Failure> {
+    random(AttemptId::from_bits)
+}
+
+/// Random bits from the kernel; all zero is no id.
 fn random<T>(id: fn(u128) -> Option<T>) -> Result<T, Failure> {
     loop {
         let mut bytes = [0; 16];

@@ -9,9 +9,13 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use leasehold::{Holder, LeaseName, Session, Token};
+use leasehold::{Holder, Info, LeaseName, LockDelay, Session, Token};
 
-use crate::{ask, exit::Failure, parse};
+use crate::{
+    ask,
+    exit::{self, Failure},
+    parse,
+};
 
 /// The lease of the job that we are part of; `run` sets it, `acquire` prints it.
 pub(crate) const LEASE: &str = "LEASEHOLD_LEASE";
@@ -28,6 +32,33 @@ pub(crate) const SOCKET: &str = "LEASEHOLD_SOCKET";
 
 /// A session file holds 32 digits and a line end; more is another file.
 const LONGEST_FILE: u64 = 64;
+
+/// What both `acquire` and `run` say of the holder.
+#[derive(Debug, clap::Args)]
+pub(crate) struct HolderArgs {
+    /// Who holds, for people; by default this machine and the process that keeps the lease
+    #[arg(long, value_name = "NAME", value_parser = parse::holder())]
+    holder: Option<Holder>,
+    /// A line for whoever asks about the lease, such as where to reach you
+    #[arg(long, value_name = "TEXT", value_parser = parse::info())]
+    pub(crate) info: Option<Info>,
+    /// How long nobody gets the lease if it runs out unreleased, up to 10m: for effects that no fence protects
+    #[arg(long, value_name = "TIME", default_value = "0s", allow_hyphen_values = true, value_parser = parse::lock_delay())]
+    pub(crate) lock_delay: LockDelay,
+    /// The exit code if somebody else holds it
+    #[arg(long, value_name = "CODE", default_value_t = exit::BUSY, value_parser = clap::value_parser!(u8).range(1..))]
+    pub(crate) busy_exit_code: u8,
+}
+
+impl HolderArgs {
+    /// The holder that was given, or this machine and `pid`.
+    pub(crate) fn holder_or(&self, pid: impl std::fmt::Display) -> Result<Holder, Failure> {
+        match &self.holder {
+            Some(holder) => Ok(holder.clone()),
+            None => default_holder(pid),
+        }
+    }
+}
 
 /// How a session is given.
 #[derive(Debug, clap::Args)]
@@ -142,7 +173,7 @@ pub(crate) fn is_ours(name: &LeaseName) -> bool {
 }
 
 /// Who holds, for people, unless told otherwise: this machine and a process that lives as long as the lease is held.
-pub(crate) fn default_holder(pid: impl std::fmt::Display) -> Result<Holder, Failure> {
+fn default_holder(pid: impl std::fmt::Display) -> Result<Holder, Failure> {
     let host = rustix::system::uname()
         .nodename()
         .to_string_lossy()

@@ -7,7 +7,7 @@ use std::io::{self, BufRead, Write};
 use anyhow::{Context, bail};
 use leasehold::core::{
     Acquire, Answer, Command, Holder, LeaseName, LockDelay, Op, Outcome, Pair, Proof, Release,
-    RequestId, Session, State, Status, Token, Ttl, Value,
+    Session, State, Status, Token, Ttl, Value,
 };
 
 use super::{
@@ -41,7 +41,7 @@ impl Node {
     fn new(name: &str) -> anyhow::Result<Self> {
         Ok(Self {
             name: Holder::new(name)?,
-            session: random(Session::from_bits)?,
+            session: crate::ask::new_session()?,
             store: None,
             token: None,
             peer: Peer::new(name),
@@ -105,7 +105,7 @@ impl Node {
     fn acquire(&mut self, name: LeaseName, ttl: Ttl) -> anyhow::Result<Answer> {
         let command = Command::Acquire(Acquire {
             session: self.session,
-            request_id: random(RequestId::from_bits)?,
+            request_id: crate::ask::new_request_id()?,
             holder: self.name.clone(),
             info: None,
             ttl,
@@ -176,16 +176,4 @@ pub(crate) fn short(name: &str) -> &str {
 
 fn text(pair: &Pair) -> String {
     String::from_utf8_lossy(pair.value.as_bytes()).into_owned()
-}
-
-/// Random bits from the kernel; all zero is no id.
-pub(crate) fn random<T>(make: impl Fn(u128) -> Option<T>) -> anyhow::Result<T> {
-    let mut bytes = [0; 16];
-    loop {
-        getrandom::fill(&mut bytes)
-            .map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
-        if let Some(id) = make(u128::from_be_bytes(bytes)) {
-            return Ok(id);
-        }
-    }
 }

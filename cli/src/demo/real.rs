@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use leasehold::{
-    Holder, Key, LeaseName, LockDelay, RequestId, Session, Ttl,
+    Holder, Key, LeaseName, LockDelay, Ttl,
     core::{Acquire, Answer, Command, Op, Outcome, Proof, Release, State},
     store::{Profile, SharedStore},
 };
@@ -17,7 +17,6 @@ use crate::{app::App, exit::Failure, stop::Stop};
 use super::{
     PATIENCE,
     cast::Cast,
-    node::random,
     story::{self, Plot},
     text,
     time::Time,
@@ -59,7 +58,7 @@ pub(crate) async fn play(
 
 /// Names that nobody else has, times that this store can do.
 fn plot(profile: &Profile) -> anyhow::Result<Plot> {
-    let name = format!("demo-{:08x}", random(Session::from_bits)?.fingerprint());
+    let name = format!("demo-{:08x}", crate::ask::new_session()?.fingerprint());
     let ttl = Ttl::new(TTL_A)?.max(profile.min_ttl);
     Ok(Plot {
         lease: LeaseName::new(&name)?,
@@ -108,10 +107,10 @@ async fn tidy(store: &SharedStore, plot: &Plot) -> anyhow::Result<()> {
     if !plot.reports {
         return Ok(());
     }
-    let session = random(Session::from_bits)?;
+    let session = crate::ask::new_session()?;
     let asked = Command::Acquire(Acquire {
         session,
-        request_id: random(RequestId::from_bits)?,
+        request_id: crate::ask::new_request_id()?,
         holder: Holder::new("lease_demo")?,
         info: None,
         ttl: Ttl::DEFAULT.max(store.profile().min_ttl),

@@ -20,7 +20,7 @@ use std::{ffi::OsString, time::Duration};
 
 use clap::ValueEnum;
 use leasehold::{
-    Guard, Holder, Info, Keeper, LeaseName, LockDelay, NotAcquired, Ttl, WorkKey,
+    Guard, Holder, Keeper, LeaseName, NotAcquired, Ttl, WorkKey,
     core::{Blocker, Overrides, Wait, Work},
     store::SharedStore,
 };
@@ -29,7 +29,8 @@ use rustix::process::Signal;
 use crate::{
     app::App,
     exit::{self, Exit, Failure},
-    identity, parse, show,
+    identity::{self, HolderArgs},
+    parse, show,
     supervise::{Parent, Signals},
 };
 use once::{Ledger, Unfinished};
@@ -79,12 +80,8 @@ pub(crate) struct Run {
     /// Do not wait: if somebody holds it, end with 75
     #[arg(long)]
     no_wait: bool,
-    /// Who holds, for people; by default this machine and process
-    #[arg(long, value_name = "NAME", value_parser = parse::holder())]
-    holder: Option<Holder>,
-    /// A line for whoever asks about the lease, such as where to reach you
-    #[arg(long, value_name = "TEXT", value_parser = parse::info())]
-    info: Option<Info>,
+    #[command(flatten)]
+    who: HolderArgs,
     /// How long the command may take to stop after SIGTERM, when the lease is lost; by default two fifteenths of the ttl,
     /// at most 2s
     #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = parse::duration())]
@@ -104,12 +101,6 @@ pub(crate) struct Run {
     /// A shell command that succeeds while the job makes progress; without success for one ttl the lease is given up
     #[arg(long, value_name = "COMMAND")]
     probe: Option<String>,
-    /// How long nobody gets the lease if it runs out unreleased, up to 10m: for effects that no fence protects
-    #[arg(long, value_name = "TIME", default_value = "0s", allow_hyphen_values = true, value_parser = parse::lock_delay())]
-    lock_delay: LockDelay,
-    /// The exit code if somebody else holds it
-    #[arg(long, value_name = "CODE", default_value_t = exit::BUSY, value_parser = clap::value_parser!(u8).range(1..))]
-    busy_exit_code: u8,
     /// Stop when the process that started us dies; not under nohup
     #[arg(long, value_name = "YES", default_value_t = true, action = clap::ArgAction::Set)]
     die_with_parent: bool,
@@ -148,10 +139,7 @@ impl Run {
         }
         let store = app.open().await?;
         let ledger = self.ledger(&store)?;
-        let holder = match &self.holder {
-            Some(holder) => holder.clone(),
-            None => identity::default_holder(std::process::id())?,
-        };
+        let holder = self.who.holder_or(std::process::id())?;
         let keeper = self.keeper(store, holder.clone());
         keeper.timing().map_err(|error| self.failure(error))?;
         let say = Say::new(app, &self.name);
@@ -278,8 +266,11 @@ impl Run {
         let mut keeper = Keeper::new(store, self.name.clone())
             .holder(holder)
             .ttl(self.ttl);
-        keeper = keeper.wait(wait).lock_delay(self.lock_delay).times(times);
-        if let Some(info) = &self.info {
+        keeper = keeper
+            .wait(wait)
+            .lock_delay(self.who.lock_delay)
+            .times(times);
+        if let Some(info) = &self.who.info {
             keeper = keeper.info(info.clone());
         }
         match self.probe {
@@ -320,7 +311,7 @@ impl Run {
                 ..
             } => Failure::failed(text),
             NotAcquired::Busy { .. } | NotAcquired::TimedOut { .. } => {
-                Failure::busy(text).busy_code(self.busy_exit_code)
+                Failure::busy(text).busy_code(self.who.busy_exit_code)
             }
             NotAcquired::Timing(_) | NotAcquired::Invalid(_) => Failure::usage(text),
             _ => Failure::failed(text),
@@ -332,6 +323,7 @@ impl Run {
 struct Outside {
     signals: Signals,
     parent: Option<Parent>,
+    /// The process that started us has died.
     orphan: bool,
     /// The first of them.
     asked_to_stop: Option<Signal>,
@@ -369,11 +361,6 @@ impl Outside {
             self.asked_to_stop.get_or_insert(signal);
         }
         signal
-    }
-
-    /// Whether the process that started us has died.
-    fn is_orphan(&self) -> bool {
-        self.orphan
     }
 
     async fn stop_asked(&mut self) {

@@ -11,7 +11,7 @@ use leasehold::{
 pub(super) use leasehold::core::Unfinished;
 
 use super::say::Say;
-use crate::{exit::Failure, show};
+use crate::{ask, exit::Failure, show};
 
 /// How long the ledger is asked again when it gives no answer.
 const PATIENCE: u32 = 20;
@@ -39,16 +39,10 @@ impl Ledger {
         work: Work,
         unfinished: Unfinished,
     ) -> Result<Self, Failure> {
-        let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).map_err(|error| {
-            Failure::failed(format!("the system gives no random numbers: {error}"))
-        })?;
-        let attempt = AttemptId::from_bits(u128::from_ne_bytes(bytes) | 1);
-        let attempt = attempt.ok_or_else(|| Failure::failed("no attempt id"))?;
         Ok(Self {
             store,
             work,
-            attempt,
+            attempt: ask::new_attempt_id()?,
             unfinished,
         })
     }

@@ -175,7 +175,7 @@ impl Tenure<'_> {
 
     /// The command decides what a signal means. Without a parent there is nobody left to decide for.
     fn pass_on(&self, job: &Supervised, signal: Signal, outside: &Outside) {
-        if outside.is_orphan() {
+        if outside.orphan {
             self.say.note(
                 "orphan",
                 "the process that started us has ended, so the command is stopped; --die-with-parent false keeps it",
