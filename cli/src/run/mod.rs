@@ -168,11 +168,13 @@ impl Run {
                     End::NothingToDo => Exit::DONE,
                 });
             }
-            if let Err(failure) = end {
-                failure.print(app.json);
-            }
             if app.clock.now().since(began) >= LONGEST_REST {
                 rest = FIRST_REST;
+            }
+            match end {
+                Err(failure) => failure.print(app.json),
+                Ok(End::Code(code)) => say.again(code, rest),
+                Ok(End::NothingToDo) => {}
             }
             if outside.stopped_within(rest).await {
                 return Ok(Exit(outside.code()));

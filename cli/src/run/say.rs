@@ -13,7 +13,7 @@ use leasehold::{
 use serde_json::json;
 use tokio::sync::watch;
 
-use crate::{app::App, out, show};
+use crate::{app::App, exit, out, show};
 
 /// How often the line of one who waits moves.
 const TICK: Duration = Duration::from_millis(200);
@@ -86,6 +86,20 @@ impl<'a> Say<'a> {
     pub(super) fn lost(&self, guard: &Guard, why: &Loss) {
         let text = format!("{} with token {} is lost: {why}", self.name, guard.token());
         self.detail("lost", &text);
+    }
+
+    /// The command ended, and is to be run again after `rest`. An end that it chose well is nothing special.
+    pub(super) fn again(&self, code: u8, rest: Duration) {
+        let text = format!(
+            "the command ended with {code}; {} is asked for again in {}",
+            self.name,
+            show::span(rest)
+        );
+        if code == exit::DONE {
+            self.detail("again", &text);
+        } else {
+            self.note("again", &text);
+        }
     }
 
     /// Says for whom we wait, as long as we wait. Never comes back.

@@ -5,6 +5,7 @@
 //! can, the walk still verifies. No folder stays behind.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
@@ -34,7 +35,12 @@ impl Cgroup {
         let me = Process::read(i32::try_from(std::process::id()).ok()?)?;
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let group = Cgroup {
-            folder: own.join(format!("{PREFIX}{}-{}-{count}", me.pid, me.started())),
+            folder: own.join(format!(
+                "{PREFIX}{}-{}-{}-{count}",
+                me.pid,
+                me.started(),
+                namespace()?
+            )),
         };
         fs::create_dir(&group.folder).ok()?;
         if group.folder.join("cgroup.kill").exists() {
@@ -87,22 +93,46 @@ fn remove(folder: &Path, depth: u32) {
     let _ = fs::remove_dir(folder);
 }
 
-/// Removes the empty groups of supervisors that were killed together with their guard.
+/// Kills and removes the groups of supervisors that were killed together with their guard. A guard that is still there
+/// kills the same processes at the same moment: nobody loses time to stop in.
 fn sweep(own: &Path) {
+    let here = namespace();
     for entry in fs::read_dir(own).into_iter().flatten().flatten() {
-        let Some((pid, started)) = entry.file_name().to_str().and_then(owner) else {
+        let Some(owner) = entry.file_name().to_str().and_then(owner) else {
             continue;
         };
-        if Process::read(pid).is_none_or(|owner| owner.started() != started) {
-            remove(&entry.path(), DEEPEST);
+        let lives = |seen: Process| seen.started() == owner.started && !seen.is_dead();
+        if here == Some(owner.namespace) && !Process::read(owner.pid).is_some_and(lives) {
+            let group = Cgroup::at(&entry.path());
+            group.kill();
+            group.remove();
         }
     }
 }
 
-/// Pid and start time of the supervisor that made a group of this name.
-fn owner(name: &str) -> Option<(i32, u64)> {
+/// The supervisor that made a group, from the group's name.
+#[derive(Debug, PartialEq)]
+struct Owner {
+    pid: i32,
+    started: u64,
+    /// A pid means nothing in another one: containers may share a group's folder.
+    namespace: u64,
+}
+
+fn owner(name: &str) -> Option<Owner> {
     let mut parts = name.strip_prefix(PREFIX)?.split('-');
-    Some((parts.next()?.parse().ok()?, parts.next()?.parse().ok()?))
+    Some(Owner {
+        pid: parts.next()?.parse().ok()?,
+        started: parts.next()?.parse().ok()?,
+        namespace: parts.next()?.parse().ok()?,
+    })
+}
+
+/// The inode of our pid namespace.
+fn namespace() -> Option<u64> {
+    fs::metadata("/proc/self/ns/pid")
+        .ok()
+        .map(|about| about.ino())
 }
 
 /// Our group's folder, from the two files of /proc/self. A mount point with escaped characters is not found.
@@ -137,6 +167,23 @@ mod tests {
             own("4:cpu:/x\n0::/\n", hybrid),
             Some("/sys/fs/cgroup/unified/".to_owned())
         );
+    }
+
+    #[test]
+    fn a_group_tells_who_made_it() {
+        let owner_of_7 = Owner {
+            pid: 7,
+            started: 123,
+            namespace: 4_026_531_836,
+        };
+        assert_eq!(owner("leasehold-7-123-4026531836-0"), Some(owner_of_7));
+        for other in [
+            "leasehold-7-123",
+            "leasehold-7-x-1-0",
+            "leasehold-web.service",
+        ] {
+            assert_eq!(owner(other), None, "{other}");
+        }
     }
 
     #[test]

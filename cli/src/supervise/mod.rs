@@ -9,7 +9,8 @@
 //!
 //! * Supervisor killed or gone: the guard kills the tree at once. Supervisor stopped: the guard kills at `kill_at`.
 //! * Guard killed: the supervisor kills the tree at once. Guard stopped: the supervisor kills tree and guard at `kill_at`.
-//! * Both killed in the same moment: only the child itself dies (PDEATHSIG); what it started lives on.
+//! * Both killed in the same moment: only the child itself dies (PDEATHSIG); what it started lives on until the next
+//!   supervisor on the machine sweeps its control group.
 //! * Machine or container suspended as a whole: killed at the first moment after the resume; only a fence covers those
 //!   milliseconds.
 //! * What escapes: work handed to somebody else's process (a container daemon, systemd, cron, another host), and

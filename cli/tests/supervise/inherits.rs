@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
 
-use crate::rig::{BINARY, FAR, NEAR, Rig, arguments, skipped, wait_for};
+use crate::rig::{BINARY, FAR, NEAR, Rig, arguments, send, skipped, wait_for};
 
 fn output(rig: &mut Rig) -> String {
     let mut text = String::new();
@@ -91,12 +92,41 @@ fn the_control_group_is_used_where_it_can_be_made_and_goes_away() {
     // H8
     let rig = Rig::shell(FAR, "", "sleep 600; :");
     rig.wait_for_tree(2);
-    let cgroup =
+    let Some(folder) = cgroup(&rig) else { return };
+    // Even a killed supervisor leaves no folder behind.
+    rig.signal_driver(Signal::KILL);
+    rig.wait_for_death();
+    wait_for("the folder's removal", || (!folder.exists()).then_some(()));
+}
+
+#[test]
+fn what_outlived_supervisor_and_guard_is_killed_by_the_next_one() {
+    // INV-32
+    let rig = Rig::shell(FAR, "", "sleep 600; :");
+    rig.wait_for_tree(2);
+    let Some(folder) = cgroup(&rig) else { return };
+    let both = [rig.guard().unsigned_abs(), rig.driver.id()];
+    for signal in [Signal::STOP, Signal::KILL] {
+        both.iter().for_each(|&pid| send(pid, signal));
+    }
+    wait_for("the death of the child alone", || {
+        (rig.tree().len() == 1).then_some(())
+    });
+    let next = Rig::shell(FAR, "", "sleep 600; :");
+    next.wait_for_tree(2);
+    rig.wait_for_death();
+    wait_for("the folder's removal", || (!folder.exists()).then_some(()));
+    assert_eq!(next.tree().len(), 2, "only its own is killed");
+}
+
+/// Where the job's control group is; says so if there is none.
+fn cgroup(rig: &Rig) -> Option<PathBuf> {
+    let group =
         std::fs::read_to_string(format!("/proc/{}/cgroup", rig.child())).unwrap_or_default();
-    let path = cgroup.lines().find_map(|line| line.strip_prefix("0::"));
+    let path = group.lines().find_map(|line| line.strip_prefix("0::"));
     let Some(path) = path.filter(|path| path.contains("leasehold-")) else {
         skipped("no cgroup v2 below our own can be made here");
-        return;
+        return None;
     };
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").expect("/proc");
     let mount = mounts
@@ -104,11 +134,6 @@ fn the_control_group_is_used_where_it_can_be_made_and_goes_away() {
         .find(|line| line.contains(" - cgroup2 "))
         .expect("a mount");
     let folder = format!("{}{path}", mount.split(' ').nth(4).expect("a mount point"));
-    assert!(std::path::Path::new(&folder).exists(), "{folder}");
-    // Even a killed supervisor leaves no folder behind.
-    rig.signal_driver(Signal::KILL);
-    rig.wait_for_death();
-    wait_for("the folder's removal", || {
-        (!std::path::Path::new(&folder).exists()).then_some(())
-    });
+    assert!(Path::new(&folder).exists(), "{folder}");
+    Some(PathBuf::from(folder))
 }

@@ -132,6 +132,11 @@ impl Place {
         }
     }
 
+    /// Whether not a block is left on its disk: SQLite may say only that reading or writing failed.
+    pub(super) fn is_full(&self) -> bool {
+        rustix::fs::statvfs(self.folder()).is_ok_and(|disk| disk.f_bavail == 0)
+    }
+
     /// The magic number of its file system, and what that is if several machines may share it.
     pub(super) fn file_system(&self) -> io::Result<(u64, Option<&'static str>)> {
         let magic = rustix::fs::statfs(self.folder())?.f_type as u64;

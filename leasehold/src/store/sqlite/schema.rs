@@ -246,6 +246,9 @@ pub(super) fn explain(place: &Place, error: &rusqlite::Error) -> StoreError {
             unavailable(place, "another program than leasehold has locked it")
         }
         Some(ErrorCode::DiskFull) => unavailable(place, "the disk is full"),
+        Some(ErrorCode::SystemIoFailure) if place.is_full() => {
+            unavailable(place, format!("the disk is full ({error})"))
+        }
         _ => unavailable(place, error),
     }
 }
