@@ -19,7 +19,10 @@ use leasehold::{
     store::sqlite::SqliteStore,
 };
 use rusqlite::Connection;
-use tokio::{runtime::Runtime, task::JoinSet};
+use tokio::{
+    runtime::{Builder, Runtime},
+    task::JoinSet,
+};
 
 /// PRODUCT 7: one client, as a part of a bare one-row commit loop.
 const ONE_CLIENT: f64 = 0.8;
@@ -60,6 +63,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let folder = tempfile::tempdir_in(&args.folder)
         .with_context(|| format!("no folder can be made in {}", args.folder.display()))?;
     let runtime = Runtime::new()?;
+    // A keeper renews from a thread of its own.
+    let alone = Builder::new_current_thread().build()?;
     let clock = BootClock::new();
     let synced = SyncedWrites::new(folder.path())?;
     let bare = Bare::new(folder.path())?;
@@ -74,13 +79,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         turn(&clock, &mut sync, || synced.run(&clock, until()))?;
         turn(&clock, &mut commits, || bare.run(&clock, until()))?;
         turn(&clock, &mut one, || {
-            runtime.block_on(holders[0].renew(&clock, until()))
+            alone.block_on(holders[0].renew(&clock, until()))
         })?;
         turn(&clock, &mut many, || {
             runtime.block_on(together(&mut holders, &clock, until()))
         })?;
         turn(&clock, &mut cycles, || {
-            runtime.block_on(take_and_give(&*store, &clock, until()))
+            alone.block_on(take_and_give(&*store, &clock, until()))
         })?;
     }
 

@@ -159,7 +159,12 @@ pub(super) fn set_lease(
 ) -> Result<()> {
     let tenure = record.tenure.as_ref();
     db.prepare_cached(
-        "INSERT OR REPLACE INTO lease VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)",
+        // In place: to replace the row would write a new one and two pages of the index with it.
+        "INSERT INTO lease VALUES (?1,?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15) \
+         ON CONFLICT (name) DO UPDATE SET \
+         (token, expires, written, boot, ttl_ms, delay_ms, session, request_id, \
+          holder, info, granted, released, renewals, renew_id) \
+         = (?2,?3,?4,?5,?6,?7,?8,?9,?10,?11,?12,?13,?14,?15)",
     )?
     .execute(params![
         name.as_str(),

@@ -8,7 +8,7 @@ use std::{
     sync::{Mutex, MutexGuard, PoisonError},
 };
 
-use rustix::fs::{Access, AtFlags, CWD};
+use rustix::fs::{Access, AtFlags, CWD, StatxFlags, makedev};
 
 use crate::store::StoreError;
 
@@ -33,7 +33,25 @@ pub(super) struct Place {
 
 /// What a file is, whatever its name: device and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Identity(u64, u64);
+pub(super) struct Identity {
+    pub(super) device: u64,
+    pub(super) inode: u64,
+}
+
+impl Identity {
+    /// What a path leads to. It asks for no times: a kernel that was asked for a file's times notes the next write to it
+    /// to the nanosecond, and then each sync has a time to write as well, and takes half as long again.
+    pub(super) fn of(path: &Path, flags: AtFlags) -> io::Result<Option<Self>> {
+        match rustix::fs::statx(CWD, path, flags, StatxFlags::INO) {
+            Ok(about) => Ok(Some(Self {
+                device: makedev(about.stx_dev_major, about.stx_dev_minor),
+                inode: about.stx_ino,
+            })),
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
 
 impl Place {
     /// Finds the file and checks all that can be checked without opening it. With `create`, makes it and its folder.
@@ -71,11 +89,7 @@ impl Place {
 
     /// What the name leads to now. `None`: to nothing.
     pub(super) fn identity(&self) -> io::Result<Option<Identity>> {
-        match rustix::fs::stat(&self.path) {
-            Ok(stat) => Ok(Some(Identity(stat.st_dev, stat.st_ino))),
-            Err(rustix::io::Errno::NOENT) => Ok(None),
-            Err(error) => Err(error.into()),
-        }
+        Identity::of(&self.path, AtFlags::empty())
     }
 
     /// An error about this file that only another set-up can mend.

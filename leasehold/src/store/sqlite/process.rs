@@ -2,6 +2,8 @@
 
 use std::{fmt, fs, os::unix::fs::MetadataExt};
 
+use super::place::Identity;
+
 /// A process of this boot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Process {
@@ -31,9 +33,9 @@ impl Process {
         }
     }
 
-    /// Who has a lock on the file with this device and inode, as the kernel tells; `None` if it does not, as for a process
+    /// Who has a lock on this file, as the kernel tells; `None` if it does not, as for a process
     /// of a pid namespace that cannot be seen from here.
-    pub(super) fn that_locked(device: u64, inode: u64) -> Option<Self> {
+    pub(super) fn that_locked(Identity { device, inode }: Identity) -> Option<Self> {
         let locks = fs::read_to_string("/proc/locks").ok()?;
         let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
         let pid = locker(&locks, &format!("{major:02x}:{minor:02x}:{inode}"))?;
@@ -131,7 +133,11 @@ mod tests {
     fn the_kernel_knows_who_has_a_lock() {
         let file = tempfile::tempfile().unwrap();
         let about = file.metadata().unwrap();
-        let locker = || Process::that_locked(about.dev(), about.ino());
+        let identity = Identity {
+            device: about.dev(),
+            inode: about.ino(),
+        };
+        let locker = || Process::that_locked(identity);
         assert_eq!(locker(), None);
         rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
         assert_eq!(locker(), Some(Process::this()));

@@ -14,8 +14,9 @@ use std::{
 };
 
 use leasehold_core::Token;
+use rustix::fs::AtFlags;
 
-use super::process::Process;
+use super::{place::Identity, process::Process};
 
 const TITLE: &str = "leasehold side file 1: do not edit, copy or delete it";
 /// All of it is written in one call, padded to this.
@@ -40,18 +41,17 @@ pub(super) struct Side {
 #[derive(Debug)]
 pub(super) struct SideFile {
     file: File,
-    device: u64,
-    inode: u64,
+    identity: Identity,
 }
 
 impl SideFile {
     pub(super) fn new(file: File) -> io::Result<Self> {
         let about = file.metadata()?;
-        Ok(Self {
-            file,
+        let identity = Identity {
             device: about.dev(),
             inode: about.ino(),
-        })
+        };
+        Ok(Self { file, identity })
     }
 
     /// A handle of its own on the same open file, and so on the same lock.
@@ -60,20 +60,20 @@ impl SideFile {
     }
 
     pub(super) fn inode(&self) -> u64 {
-        self.inode
+        self.identity.inode
     }
 
     /// Who has the turn: the kernel knows best; what the file says is for those whom it does not show. `None`: neither
     /// tells, or nobody has it.
     pub(super) fn owner(&self) -> Option<Process> {
         let said = || self.read().ok().flatten().and_then(|side| side.owner);
-        Process::that_locked(self.device, self.inode).or_else(said)
+        Process::that_locked(self.identity).or_else(said)
     }
 
     /// Whether `path` still leads to this file.
     pub(super) fn is_at(&self, path: &Path) -> bool {
-        let there = std::fs::symlink_metadata(path);
-        there.is_ok_and(|there| (there.dev(), there.ino()) == (self.device, self.inode))
+        Identity::of(path, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|there| there == Some(self.identity))
     }
 
     /// What it says; `None` if it is new, or says nothing that can be understood.

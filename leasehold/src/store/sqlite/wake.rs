@@ -5,17 +5,18 @@ use std::{
     fs::File,
     io,
     mem::MaybeUninit,
-    os::{
-        fd::OwnedFd,
-        unix::fs::{FileExt, MetadataExt},
-    },
+    os::{fd::OwnedFd, unix::fs::FileExt},
     sync::{Arc, Mutex, PoisonError},
     thread,
 };
 
 use rustix::{
     event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll},
-    fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags},
+    fs::{
+        AtFlags, StatxFlags,
+        inotify::{self, CreateFlags, ReadFlags, WatchFlags},
+        statx,
+    },
     io::Errno,
 };
 use tokio::sync::watch;
@@ -90,7 +91,7 @@ impl Drop for Wake {
 
 fn write(place: &Place, file: &mut Option<File>) -> io::Result<()> {
     if let Some(open) = file
-        && open.metadata()?.nlink() == 0
+        && is_removed(open)?
     {
         *file = None;
     }
@@ -99,6 +100,12 @@ fn write(place: &Place, file: &mut Option<File>) -> io::Result<()> {
         None => file.insert(place.open_neighbour(&place.wake())?.0),
     };
     open.write_all_at(b"a lease became free\n", 0)
+}
+
+/// As in `Identity::of`, no times are asked for.
+fn is_removed(file: &File) -> io::Result<bool> {
+    let about = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::NLINK)?;
+    Ok(about.stx_nlink == 0)
 }
 
 fn tick(ticks: &watch::Sender<u64>) {
