@@ -6,6 +6,7 @@ use std::{
     fmt, fs, io,
     sync::{Arc, LazyLock, Mutex, PoisonError},
     thread,
+    time::Duration,
 };
 
 use leasehold_core::{BootTime, WallTime};
@@ -18,6 +19,10 @@ pub trait Clock: fmt::Debug + Send + Sync {
     fn now(&self) -> BootTime;
     /// The wall clock; for people, and to see that the machine was paused (C13).
     fn wall(&self) -> WallTime;
+    /// How much of its time the machine slept, boot time without monotonic time. Only a change of it means something.
+    fn slept(&self) -> Duration {
+        Duration::ZERO
+    }
     /// Those who sleep by this clock. A clock that wakes nobody serves a store, but no keeper.
     fn alarms(&self) -> io::Result<Arc<Alarms>> {
         let what = format!("{self:?} has no alarms: no keeper can go by it");
@@ -70,6 +75,13 @@ impl Clock for BootClock {
     fn wall(&self) -> WallTime {
         let nanos = nanos(rustix::time::clock_gettime(rustix::time::ClockId::Realtime));
         WallTime::from_nanos(u64::try_from(nanos).unwrap_or(0))
+    }
+
+    fn slept(&self) -> Duration {
+        // One clock stands still in sleep, the other does not; what a namespace adds to them does not change.
+        let awake = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+        let slept = i128::from(boot_time(0).as_nanos()) - nanos(awake);
+        Duration::from_nanos(u64::try_from(slept).unwrap_or(0))
     }
 
     fn alarms(&self) -> io::Result<Arc<Alarms>> {
@@ -199,7 +211,7 @@ fn parse_offset(text: &str) -> Option<i128> {
 
 #[cfg(test)]
 mod tests {
-    use std::{env, process::Command, time::Duration};
+    use std::{env, process::Command};
 
     use super::*;
     use crate::{alarm::sleep_until, block::block_on};

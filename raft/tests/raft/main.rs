@@ -1,0 +1,7 @@
+//! The replicated store: alone and among three, in one process and in real ones, under every fault that it must survive.
+
+#![allow(clippy::unwrap_used)] // Helpers of tests, which may.
+
+mod alone;
+mod rig;
+mod three;
