@@ -1,4 +1,4 @@
-//! The time that this thread really had a core, so that other work on the machine does not count.
+//! The time that a thread or the process really had a core, so that other work on the machine does not count.
 
 use std::time::Duration;
 
@@ -11,8 +11,17 @@ pub(crate) fn time<T>(work: impl FnOnce() -> T) -> (T, Duration) {
     (result, now().saturating_sub(start))
 }
 
+/// How long all threads of this process were busy.
+pub(crate) fn of_process() -> Duration {
+    read(ClockId::ProcessCPUTime)
+}
+
 fn now() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
+    read(ClockId::ThreadCPUTime)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     let nanos = u32::try_from(time.tv_nsec).unwrap_or(0);
     Duration::new(seconds, nanos)

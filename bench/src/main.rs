@@ -3,6 +3,7 @@
 
 mod cpu;
 mod decide;
+mod keeper;
 mod sqlite;
 
 use clap::Parser;
@@ -13,6 +14,8 @@ use clap::Parser;
 enum Bench {
     /// The rules alone: commands a second on one core, and the memory of a lease
     Decide(decide::Args),
+    /// A keeper at rest: its calls to the store, and the part of a core it takes
+    Keeper(keeper::Args),
     /// The SQLite store beside a bare loop of commits on the same disk
     Sqlite(sqlite::Args),
 }
@@ -20,6 +23,7 @@ enum Bench {
 fn main() -> anyhow::Result<()> {
     match Bench::parse() {
         Bench::Decide(args) => decide::run(&args),
+        Bench::Keeper(args) => keeper::run(&args),
         Bench::Sqlite(args) => sqlite::run(&args),
     }
 }
