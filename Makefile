@@ -77,6 +77,10 @@ test: check ## Everything: setup, check and all tests; ends with one line of cou
 sim: ## Play 10 000 seeds of the simulation (SEEDS=A..B for others)
 	@cargo run -q -p leasehold-torture --locked -- sim --seeds $(or $(SEEDS),0..10000)
 
+.PHONY: chaos
+chaos: setup ## Strike real jobs, supervisors and guards at random for TIME seconds (300)
+	LEASEHOLD_CHAOS=$(or $(TIME),300) cargo test -p leasehold-cli --test chaos --locked -- --nocapture
+
 .PHONY: install
 install: tools ## Build the command `leasehold` and put it into cargo's folder of programs
 	cargo install --path cli --locked
