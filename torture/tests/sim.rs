@@ -61,6 +61,15 @@ fn a_sample_of_seeds_keeps_every_promise() {
     );
 }
 
+/// Each once broke a promise, or did not end.
+#[test]
+fn seeds_that_once_failed_keep_every_promise() {
+    for seed in [1029, 1836, 2107, 2865, 5752, 6401, 6609, 7531, 7818, 7923] {
+        let verdict = sim::judge(&sim::run(seed));
+        assert!(verdict.is_ok(), "seed {seed}: {verdict}");
+    }
+}
+
 /// A history in a file is judged as it was when it was made.
 #[test]
 fn a_history_is_judged_the_same_from_its_file() {

@@ -14,12 +14,25 @@ pub(super) struct Clock {
     at: u64,
     /// at this rate, in parts per million.
     rate: u64,
+    /// The rate it goes back to
+    own: u64,
+    /// at this true time.
+    slow_until: u64,
+    /// The most it showed before it went back. Whoever had read it holds time still until it shows that again (C12).
+    most: u64,
 }
 
 impl Clock {
     /// A clock that shows `at` at true time 0.
     pub(super) fn new(at: u64, rate: u64) -> Self {
-        Self { since: 0, at, rate }
+        Self {
+            since: 0,
+            at,
+            rate,
+            own: rate,
+            slow_until: 0,
+            most: 0,
+        }
     }
 
     /// What it shows at true time `now`.
@@ -36,13 +49,9 @@ impl Clock {
         (i128::from(self.since) + gone).clamp(0, u64::MAX.into()) as u64
     }
 
-    /// Its rate, in parts per million.
-    pub(super) fn rate(&self) -> u64 {
-        self.rate
-    }
-
     /// It jumps at `now`; never below zero.
     pub(super) fn jump(&mut self, now: u64, by: i64) {
+        self.most = self.most.max(self.read(now));
         self.at = self.read(now).saturating_add_signed(by);
         self.since = now;
     }
@@ -53,8 +62,35 @@ impl Clock {
         self.since = now + span;
     }
 
-    /// From `now` on it runs at another rate.
-    pub(super) fn set_rate(&mut self, now: u64, rate: u64) {
+    /// Until when it stands still, if it does.
+    pub(super) fn stands_until(&self, now: u64) -> Option<u64> {
+        Some(self.since).filter(|since| *since > now)
+    }
+
+    /// From `now` on it runs at another rate, at least until `until`.
+    pub(super) fn slow(&mut self, now: u64, rate: u64, until: u64) {
+        self.slow_until = self.slow_until.max(until);
+        self.set_rate(now, rate);
+    }
+
+    /// It runs at its own rate again, unless it is slowed for longer.
+    pub(super) fn recover(&mut self, now: u64) {
+        if now >= self.slow_until {
+            self.set_rate(now, self.own);
+        }
+    }
+
+    /// Until when it is slowed, if it is.
+    pub(super) fn slow_until(&self, now: u64) -> Option<u64> {
+        Some(self.slow_until).filter(|until| *until > now)
+    }
+
+    /// Until when those who had read it before it went back hold time still, if nothing more happens to it.
+    pub(super) fn behind_until(&self, now: u64) -> Option<u64> {
+        Some(self.when(self.most)).filter(|until| *until > now)
+    }
+
+    fn set_rate(&mut self, now: u64, rate: u64) {
         self.at = self.read(now);
         (self.since, self.rate) = (now, rate);
     }
@@ -63,6 +99,35 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longest_slowness_counts_and_ends() {
+        let mut clock = Clock::new(0, TRUE_RATE);
+        clock.slow(0, 500_000, 1_000);
+        clock.slow(100, 250_000, 2_000);
+        clock.recover(1_000);
+        assert_eq!(clock.slow_until(1_000), Some(2_000));
+        clock.recover(2_000);
+        assert_eq!(
+            (
+                clock.slow_until(2_000),
+                clock.read(2_100) - clock.read(2_000)
+            ),
+            (None, 100)
+        );
+    }
+
+    #[test]
+    fn a_clock_that_went_back_is_behind_until_it_shows_the_same_again() {
+        let mut clock = Clock::new(5_000, TRUE_RATE);
+        clock.jump(1_000, -600);
+        clock.jump(1_100, -200);
+        assert_eq!(clock.behind_until(1_200), Some(1_800));
+        assert_eq!(
+            (clock.read(1_800), clock.behind_until(1_800)),
+            (6_000, None)
+        );
+    }
 
     #[test]
     fn a_reading_and_its_time_belong_together() {

@@ -52,7 +52,7 @@ pub(super) enum Fault {
     JumpForward(Pid),
     JumpBack(Pid),
     Slow(Pid),
-    RateBack(usize, u64),
+    RateBack(usize),
     Partition(Pid),
     PartitionAll,
     StorePause,
@@ -120,7 +120,11 @@ impl World {
             Fault::JumpForward(pid) => self.jump(pid, true),
             Fault::JumpBack(pid) => self.jump(pid, false),
             Fault::Slow(pid) => self.slow(pid),
-            Fault::RateBack(host, rate) => self.bend(host, rate),
+            Fault::RateBack(host) => {
+                let now = self.now;
+                self.hosts[host].recover(now);
+                self.bent(host);
+            }
             Fault::Partition(pid) => self.cut(&[pid], "partition"),
             Fault::PartitionAll => {
                 let all: Vec<Pid> = (0..self.processes.len()).collect();
@@ -216,7 +220,10 @@ impl World {
         if self.job(pid).is_some_and(|job| job.checked) {
             self.act(pid);
         }
-        while let Some(event) = self.processes[pid].inbox.pop_front() {
+        // What it does may freeze it again.
+        while self.goes_on(pid)
+            && let Some(event) = self.processes[pid].inbox.pop_front()
+        {
             self.happen(event);
         }
     }
@@ -249,41 +256,47 @@ impl World {
             self.at(until, Event::Thaw(pid, until));
             self.fault("pause", Some(pid), Some(until + notice), true);
             self.at(until + notice, Event::Noticed(pid));
-            self.arm(pid);
         }
+        self.bent(host);
     }
 
     fn jump(&mut self, pid: Pid, forward: bool) {
         let by = self.between(MS, 30 * SECOND) as i64;
         let host = self.processes[pid].host;
         self.hosts[host].jump(self.now, if forward { by } else { -by });
-        for pid in self.on_host(host) {
-            let kind = match forward {
-                true => "clock_jump_forward",
-                false => "clock_jump_back",
-            };
-            self.fault(kind, Some(pid), None, !forward);
-            self.arm(pid);
+        if forward {
+            for pid in self.on_host(host) {
+                self.fault("clock_jump_forward", Some(pid), None, false);
+            }
         }
+        self.bent(host);
     }
 
     /// Slower than any drift that a plan allows for.
     fn slow(&mut self, pid: Pid) {
         let host = self.processes[pid].host;
-        let (rate, span) = (self.hosts[host].rate(), self.between(SECOND, 60 * SECOND));
-        for pid in self.on_host(host) {
-            let until = Some(self.now + span);
-            self.fault("clock_slow", Some(pid), until, true);
-        }
-        let slow = self.between(TRUE_RATE / 5, TRUE_RATE / 2);
-        self.bend(host, slow);
-        self.after(span, Event::Fault(Fault::RateBack(host, rate)));
+        let span = self.between(SECOND, 60 * SECOND);
+        let rate = self.between(TRUE_RATE / 5, TRUE_RATE / 2);
+        self.hosts[host].slow(self.now, rate, self.now + span);
+        self.after(span, Event::Fault(Fault::RateBack(host)));
+        self.bent(host);
     }
 
-    fn bend(&mut self, host: usize, rate: u64) {
-        self.hosts[host].set_rate(self.now, rate);
+    /// The clock of a host goes another way from now on.
+    fn bent(&mut self, host: usize) {
         for pid in self.on_host(host) {
+            if let Some(until) = self.hosts[host].behind_until(self.now) {
+                self.fault("clock_jump_back", Some(pid), Some(until), true);
+            }
+            self.slowed(pid);
             self.arm(pid);
+        }
+    }
+
+    /// Whoever is on a slow machine has a slow clock, from its start on.
+    fn slowed(&mut self, pid: Pid) {
+        if let Some(until) = self.clock(pid).slow_until(self.now) {
+            self.fault("clock_slow", Some(pid), Some(until), true);
         }
     }
 
@@ -316,6 +329,10 @@ impl World {
     }
 
     pub(super) fn restart(&mut self, old: Pid) {
+        // Nothing begins on a machine that stands still.
+        if let Some(until) = self.clock(old).stands_until(self.now) {
+            return self.at(until, Event::Restart(old));
+        }
         let seed = self.between(0, u64::MAX);
         let Some(holder) = self.holder(old) else {
             return;
@@ -324,7 +341,9 @@ impl World {
         let host = self.processes[old].host;
         let name = self.next_name(old);
         self.add(name, host, Role::Holder(Box::new(fresh)));
-        self.after(MS, Event::Want(self.processes.len() - 1));
+        let new = self.processes.len() - 1;
+        self.slowed(new);
+        self.after(MS, Event::Want(new));
     }
 
     fn next_name(&mut self, pid: Pid) -> String {

@@ -69,11 +69,11 @@ impl Store {
         }
     }
 
-    /// Until when, in true time, the lease is promised to a holder.
+    /// Until when, in true time, the lease is promised to a holder; one that was told to go is still waited for.
     fn promised(&self, name: &LeaseName, now: u64) -> Option<u64> {
         let record = self.table.record(name)?;
-        let held = record.at(self.stamp(now).now) == State::Held;
-        held.then(|| self.clock.when(record.free_from().as_nanos()))
+        let free = record.at(self.stamp(now).now) == State::Free;
+        (!free).then(|| self.clock.when(record.free_from().as_nanos()))
     }
 }
 
