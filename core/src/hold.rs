@@ -274,19 +274,26 @@ impl Hold {
 
     /// The send time is now: nothing has queued yet (C3).
     fn send(&mut self, command: Command) -> Call {
+        self.send_waiting(command, Duration::ZERO)
+    }
+
+    /// The same, for an ask that the store may hold back.
+    fn send_waiting(&mut self, command: Command, hold_back: Duration) -> Call {
         self.attempts += 1;
-        let timeout = self.plan.timing.attempt();
+        let timeout = self.plan.timing.attempt().saturating_add(hold_back);
         self.actions.push(Action::Send {
             attempt: self.attempts,
             op: Op::Lease {
                 name: self.plan.name.clone(),
                 command,
             },
+            hold_back,
             timeout,
         });
         Call {
             attempt: self.attempts,
             sent: self.now,
+            hold_back,
             until: self.now.plus(timeout),
         }
     }

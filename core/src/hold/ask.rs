@@ -99,11 +99,13 @@ impl Hold {
             }
             Answer::Held(held) => {
                 let hint = held.hint;
-                self.blocked(asking, Blocker::Held(held), hint, dice)
+                self.blocked(asking, &call, Blocker::Held(held), hint, dice)
             }
-            Answer::Delayed { hint } => self.blocked(asking, Blocker::Delayed(hint), hint, dice),
+            Answer::Delayed { hint } => {
+                self.blocked(asking, &call, Blocker::Delayed(hint), hint, dice)
+            }
             Answer::Quarantined { hint } => {
-                self.blocked(asking, Blocker::Quarantined(hint), hint, dice)
+                self.blocked(asking, &call, Blocker::Quarantined(hint), hint, dice)
             }
             Answer::AlreadyUsed => {
                 asking.renew_wish(dice);
@@ -140,6 +142,7 @@ impl Hold {
     fn blocked(
         &mut self,
         mut asking: Asking,
+        call: &Call,
         blocker: Blocker,
         hint: Duration,
         dice: &mut dyn Dice,
@@ -158,9 +161,29 @@ impl Hold {
         let poll = max(MIN_POLL, part(span, dice));
         asking.next = match core::mem::take(&mut asking.changed) {
             true => self.soon(&asking, dice),
+            false if self.waits_at_store(call) => self.now.plus(MIN_POLL),
             false => self.now.plus(poll),
         };
         self.wait_for(asking, blocker)
+    }
+
+    /// The store keeps our place while we wait there, so we come back at once; unless it did not hold us back when it could.
+    fn waits_at_store(&self, call: &Call) -> bool {
+        !self.plan.hold_back.is_zero() && self.now.since(call.sent) >= call.hold_back / 2
+    }
+
+    /// How long the store may hold the next ask back: one who waits, and knows for whom, leaves time for the answer.
+    fn hold_back(&self, asking: &Asking) -> Duration {
+        let waits = asking.wanted.wait != Wait::No
+            && !matches!(asking.blocker, None | Some(Blocker::Store(_)));
+        let left = asking.wanted.give_up_at.since(self.now);
+        match waits {
+            true => self
+                .plan
+                .hold_back
+                .min(left.saturating_sub(self.plan.timing.attempt() / 2)),
+            false => Duration::ZERO,
+        }
     }
 
     fn wait_for(&mut self, mut asking: Asking, blocker: Blocker) -> State {
@@ -215,8 +238,9 @@ impl Hold {
             return self.give_up(asking, GaveUp::TimedOut(blocker));
         }
         if Call::is_over(asking.call.as_ref(), self.now) {
-            asking.call = None;
-            let failure = Call::no_answer(self.plan.timing.attempt());
+            let call = asking.call.take();
+            let timeout = call.map_or(Duration::ZERO, |call| call.until.since(call.sent));
+            let failure = Call::no_answer(timeout);
             return self.not_answered(asking, failure, dice);
         }
         State::Asking(asking)
@@ -250,10 +274,12 @@ impl Hold {
             return;
         }
         let session = self.session;
+        let mut hold_back = Duration::ZERO;
         let command = match asking.orphan {
             Some(token) => Command::Release(Release::Tenure { token, session }),
             None => {
                 asking.asked = self.now;
+                hold_back = self.hold_back(asking);
                 Command::Acquire(Acquire {
                     session,
                     request_id: asking.request_id,
@@ -264,7 +290,7 @@ impl Hold {
                 })
             }
         };
-        asking.call = Some(self.send(command));
+        asking.call = Some(self.send_waiting(command, hold_back));
     }
 
     pub(super) fn give_up(&mut self, asking: Asking, why: GaveUp) -> State {

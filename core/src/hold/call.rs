@@ -11,6 +11,8 @@ pub(super) struct Call {
     pub(super) attempt: u64,
     pub(super) sent: BootTime,
     pub(super) until: BootTime,
+    /// How long the store may hold it back.
+    pub(super) hold_back: Duration,
 }
 
 impl Call {

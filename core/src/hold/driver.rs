@@ -29,6 +29,8 @@ pub(super) struct Played {
     pub(super) sent: Vec<(u64, u64, Command)>,
     /// Everything that was told, with its time.
     pub(super) told: Vec<(u64, Tell)>,
+    /// How long the store may hold back what was sent last.
+    pub(super) held_back: Duration,
     dice: Seed,
 }
 
@@ -65,6 +67,7 @@ impl Played {
             now: 0,
             sent: Vec::new(),
             told: Vec::new(),
+            held_back: Duration::ZERO,
             dice: Seed(1),
         }
     }
@@ -105,10 +108,18 @@ impl Played {
     pub(super) fn hear(&mut self, input: Input) {
         for action in self.hold.step(boot(self.now), input, &mut self.dice) {
             match action {
-                Action::Send { attempt, op, .. } => match op {
-                    Op::Lease { command, .. } => self.sent.push((attempt, self.now, command)),
-                    op => panic!("{op:?}"),
-                },
+                Action::Send {
+                    attempt,
+                    op,
+                    hold_back,
+                    ..
+                } => {
+                    self.held_back = hold_back;
+                    match op {
+                        Op::Lease { command, .. } => self.sent.push((attempt, self.now, command)),
+                        op => panic!("{op:?}"),
+                    }
+                }
                 Action::Tell(tell) => self.told.push((self.now, tell)),
             }
         }

@@ -29,6 +29,8 @@ pub struct Plan {
     pub timing: Timing,
     /// The longest time between two asks of a waiter (W1).
     pub poll_max: Duration,
+    /// How long the store may hold an ask of a waiter back until it can be granted (A1); zero: it answers at once.
+    pub hold_back: Duration,
     /// If set: the work says at least this often that it goes on, or the lease is given up (FB-35).
     pub probe: Option<Duration>,
     /// How long to leave the lease to others after work failed once (FB-68); doubled each time.
@@ -47,6 +49,7 @@ impl Plan {
             lock_delay: LockDelay::NONE,
             timing,
             poll_max: timing.renew().min(Duration::from_secs(5)),
+            hold_back: Duration::ZERO,
             probe: None,
             rest_min: Duration::from_secs(1),
             rest_max: Duration::from_secs(60),
@@ -114,6 +117,8 @@ pub enum Action {
         attempt: u64,
         /// What to ask.
         op: Op,
+        /// The store may hold it back so long; zero: it shall answer at once.
+        hold_back: Duration,
         /// After this the attempt is over for the holder; the caller may drop it.
         timeout: Duration,
     },

@@ -339,3 +339,75 @@ fn whoever_stands_in_the_way_is_named() {
     assert_eq!(busy.gave_up(), Some(GaveUp::Busy(blocker)));
     assert_eq!(vec![busy.releases().len()], [0]);
 }
+
+fn at_a_store_that_holds_back(wait: Wait) -> Played {
+    let mut plan = plan();
+    plan.hold_back = ms(20_000);
+    let mut played = Played::new(plan);
+    played.hear(Input::Want(wait));
+    played
+}
+
+/// W3, A1: the first ask is answered at once, so that one who does not wait learns who holds; then the store keeps our
+/// place, and its answer says how long it held us back, so that the grant is not dead on arrival.
+#[test]
+fn a_waiter_is_held_back_at_a_store_that_can() {
+    let mut played = at_a_store_that_holds_back(Wait::Forever);
+    assert_eq!(played.held_back, ms(0));
+    played.reply(held_by_b(15_000));
+    played.run_to_send();
+    assert_eq!((played.now, played.held_back), (50, ms(20_000)));
+    played.run_to(20_050);
+    played.reply(held_by_b(15_000));
+    played.run_to_send();
+    assert_eq!((played.now, played.held_back), (20_100, ms(20_000)));
+    played.run_to(38_100);
+    let waited = ms(18_000);
+    played.reply(Answer::Granted(Grant {
+        token: Played::token(8),
+        ttl: Ttl::DEFAULT,
+        waited,
+    }));
+    let term = played.hold.term().expect("it is held");
+    assert_eq!(term.deadline(), boot(20_100 + 16_200 + 12_000));
+}
+
+/// One who waits for a bounded time leaves time for the answer; a store that is silent for longer is not waited for.
+#[test]
+fn a_store_that_holds_back_is_not_waited_for_without_limit() {
+    let mut played = at_a_store_that_holds_back(Wait::AtMost(ms(10_000)));
+    played.reply(held_by_b(15_000));
+    played.run_to_send();
+    assert_eq!(played.held_back, ms(10_000 - 50 - 1_250));
+    let mut played = at_a_store_that_holds_back(Wait::Forever);
+    played.reply(held_by_b(15_000));
+    played.run_to_send();
+    let sent = played.sent.len();
+    played.run_to(50 + 22_500);
+    assert!(matches!(
+        played.told.last(),
+        Some((
+            _,
+            Tell::Waiting {
+                blocker: Blocker::Store(Failure::Unknown(_)),
+                ..
+            }
+        ))
+    ));
+    played.run_to_send();
+    assert_eq!(played.sent.len(), sent + 1);
+    assert_eq!(played.held_back, ms(0), "it is asked whether it is there");
+}
+
+/// A store that could hold us back and does not is asked no more often than any other (W1).
+#[test]
+fn a_store_that_does_not_hold_back_is_polled_politely() {
+    let mut played = at_a_store_that_holds_back(Wait::Forever);
+    let mut sent = 0;
+    while played.now < 60_000 {
+        played.reply(held_by_b(15_000));
+        played.run_to_send();
+        sent += 1;
+    }
+    assert!(sent < 60, "{sent} asks in a minute");
+}
