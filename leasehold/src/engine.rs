@@ -7,6 +7,7 @@ use std::{
     pin::Pin,
     sync::Arc,
     thread,
+    time::Duration,
 };
 
 use leasehold_core::{
@@ -177,17 +178,26 @@ impl Engine {
         let now = self.parts.clock.now();
         for action in self.hold.step(now, input, &mut self.dice) {
             match action {
-                Action::Send { attempt, op, .. } => self.send(attempt, op),
+                Action::Send {
+                    attempt,
+                    op,
+                    hold_back,
+                    ..
+                } => self.send(attempt, op, hold_back),
                 Action::Tell(tell) => self.tell(tell),
             }
         }
     }
 
     /// The call before it is dropped; to the store that is an outcome nobody knows.
-    fn send(&mut self, attempt: u64, op: Op) {
+    fn send(&mut self, attempt: u64, op: Op, hold_back: Duration) {
         let store = self.parts.store.clone();
         self.call = Some(Box::pin(async move {
-            match store.apply(op).await {
+            let outcome = match hold_back.is_zero() {
+                true => store.apply(op).await,
+                false => store.apply_waiting(op, hold_back).await,
+            };
+            match outcome {
                 Ok(Outcome::Lease(answer)) => Input::Answered { attempt, answer },
                 Ok(other) => {
                     let what = format!("the store answered a lease command with {other:?}");

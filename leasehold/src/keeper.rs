@@ -30,6 +30,9 @@ use crate::{
     work::{Ended, Tenure},
 };
 
+/// How long a store that serves its waiters in order may hold an ask back, before it is asked whether it is still there.
+const HOLD_BACK: Duration = Duration::from_secs(20);
+
 /// Who wants a lease, and how.
 ///
 /// ```
@@ -268,6 +271,9 @@ impl Keeper {
         plan.lock_delay = self.lock_delay;
         plan.probe = self.probe;
         plan.poll_max = self.poll_max.unwrap_or(plan.poll_max);
+        if self.store.profile().fifo {
+            plan.hold_back = HOLD_BACK;
+        }
         (plan.rest_min, plan.rest_max) = self.rest.unwrap_or((plan.rest_min, plan.rest_max));
         self.check(&plan).map_err(NotAcquired::Invalid)?;
         Ok(plan)

@@ -11,6 +11,8 @@
 //! - A caller may drop the future of a call at any moment; that is `Unknown` to it.
 
 pub mod contract;
+#[cfg(feature = "http")]
+pub mod http;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -52,6 +54,13 @@ pub trait Store: fmt::Debug + Send + Sync {
             outcomes.push(self.apply(op).await);
         }
         outcomes
+    }
+
+    /// As [`Self::apply`], but a store with waiters in order ([`Profile::fifo`]) may hold an acquire back, up to `wait`,
+    /// until it can be granted; its answer says how long it did (A1). Other stores answer at once.
+    async fn apply_waiting(&self, op: Op, wait: Duration) -> Result<Outcome, StoreError> {
+        let _ = wait;
+        self.apply(op).await
     }
 
     /// The lease as it is now; linearizable (L11). `None`: never heard of.
@@ -157,7 +166,7 @@ impl Changes {
 }
 
 /// One thing `doctor` has to say.
-#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Finding {
     /// Whether a promise is broken, or only at risk, or all is well.
     pub level: Level,
@@ -168,7 +177,9 @@ pub struct Finding {
 }
 
 /// How bad a [`Finding`] is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
 #[serde(rename_all = "snake_case")]
 pub enum Level {
     /// As it should be.

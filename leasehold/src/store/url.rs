@@ -5,10 +5,15 @@ use super::sqlite::SqliteStore;
 use super::{SharedStore, StoreError, memory::MemoryStore};
 
 /// What `sqlite:PATH` and the others are, for errors and help.
-#[cfg(not(feature = "postgres"))]
-const KNOWN: &str = "memory: or sqlite:PATH";
-#[cfg(feature = "postgres")]
-const KNOWN: &str = "memory:, sqlite:PATH or postgres://USER@HOST/DATABASE";
+const KNOWN: &str = if cfg!(all(feature = "postgres", feature = "http")) {
+    "memory:, sqlite:PATH, postgres://USER@HOST/DATABASE or http://HOST:PORT"
+} else if cfg!(feature = "postgres") {
+    "memory:, sqlite:PATH or postgres://USER@HOST/DATABASE"
+} else if cfg!(feature = "http") {
+    "memory:, sqlite:PATH or http://HOST:PORT"
+} else {
+    "memory: or sqlite:PATH"
+};
 
 /// Opens the store that `url` names; see PRODUCT's table of stores. Files and folders are made if they are missing.
 ///
@@ -25,7 +30,11 @@ pub async fn connect(url: &str) -> Result<SharedStore, StoreError> {
         }
         #[cfg(not(feature = "postgres"))]
         Some(("postgres" | "postgresql", _)) => Err(refuse(url, "this build has no such store")),
-        Some(("kubernetes" | "etcd" | "raft" | "http" | "https", _)) => {
+        #[cfg(feature = "http")]
+        Some(("http" | "https", _)) => Ok(super::http::HttpStore::connect(url).await?),
+        #[cfg(not(feature = "http"))]
+        Some(("http" | "https", _)) => Err(refuse(url, "this build has no such store")),
+        Some(("kubernetes" | "etcd" | "raft", _)) => {
             Err(refuse(url, "this build has no such store"))
         }
         Some(_) => Err(refuse(url, "there is no such kind of store")),

@@ -148,6 +148,8 @@ fn a_dropped_acquire_leaves_nothing_behind() {
 #[test]
 fn a_grant_that_nobody_took_is_given_back() {
     let rig = Rig::new();
+    // It comes while this thread waits, not before it does.
+    rig.store.next(On::Acquire, Fault::DelayReply(millis(200)));
     let keeper = rig.keeper("a");
     now(async {
         let mut acquire = Box::pin(keeper.acquire());
