@@ -5,7 +5,7 @@ use std::{panic, thread};
 use leasehold::{
     Loss, NotReleased, Phase,
     core::{Command, Release},
-    testing::{Fault, On},
+    testing::{Fault, Gate, On},
 };
 
 use crate::rig::*;
@@ -148,13 +148,16 @@ fn a_dropped_acquire_leaves_nothing_behind() {
 #[test]
 fn a_grant_that_nobody_took_is_given_back() {
     let rig = Rig::new();
-    // It comes while this thread waits, not before it does.
-    rig.store.next(On::Acquire, Fault::DelayReply(millis(200)));
+    // It comes while this thread waits, and not before.
+    let gate = Gate::shut();
+    rig.store
+        .next(On::Acquire, Fault::BlockThread(gate.clone()));
     let keeper = rig.keeper("a");
     now(async {
         let mut acquire = Box::pin(keeper.acquire());
         let started = std::future::poll_fn(|cx| std::task::Poll::Ready(acquire.as_mut().poll(cx)));
         assert!(started.await.is_pending());
+        gate.open();
         let mut phase = keeper.phase();
         phase
             .wait_for(|phase| matches!(phase, Phase::Held(_)))
