@@ -4,8 +4,9 @@
 //! had promised could give one token to two holders, so it must come back as another member.
 
 use std::{
-    fs::{self, File},
+    fs::{DirBuilder, File},
     io,
+    os::unix::fs::DirBuilderExt,
     path::{Path, PathBuf},
 };
 
@@ -76,7 +77,9 @@ impl Disk {
                 ),
             });
         }
-        fs::create_dir_all(folder).map_err(|error| unusable(folder, &error))?;
+        // What is in the log are keys: sessions of holders.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| unusable(folder, &error))?;
         let lock = take(folder)?;
         let path = folder.join("log.db");
         let broken = |error: rusqlite::Error| unusable(&path, &error);
@@ -275,3 +278,6 @@ pub(crate) fn damaged(path: &Path, why: &dyn std::fmt::Display) -> StoreError {
         ),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -86,6 +86,12 @@ impl Log {
         self.recent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    #[cfg(test)]
+    pub(crate) fn send_for_tests(&self, change: Change) {
+        self.send(Ask::Write(change, Told::Nobody))
+            .expect("the thread is there");
+    }
+
     fn send(&self, ask: Ask) -> io::Result<()> {
         let gone = |_| io::Error::other("the thread that writes the log has ended");
         self.thread.send(ask).map_err(gone)

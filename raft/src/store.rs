@@ -185,6 +185,11 @@ impl RaftStore {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn node_for_tests(&self) -> &Node {
+        &self.node
+    }
+
     fn until(&self) -> Instant {
         Instant::now() + self.node.patience
     }

@@ -3,5 +3,7 @@
 #![allow(clippy::unwrap_used)] // Helpers of tests, which may.
 
 mod alone;
+mod child;
+mod process;
 mod rig;
 mod three;
