@@ -81,6 +81,10 @@ sim: ## Play 10 000 seeds of the simulation (SEEDS=A..B for others)
 chaos: setup ## Strike real jobs, supervisors and guards at random for TIME seconds (300)
 	LEASEHOLD_CHAOS=$(or $(TIME),300) cargo test -p leasehold-cli --test chaos --locked -- --nocapture
 
+.PHONY: simraft
+simraft: tools ## Play 1000 stories of a cluster in simulated time (SEEDS=A..B for others)
+	@SEEDS=$(or $(SEEDS),0..1000) cargo test -q -p leasehold-raft --lib --locked -- --nocapture sim::clusters
+
 .PHONY: install
 install: tools ## Build the command `leasehold` and put it into cargo's folder of programs
 	cargo install --path cli --locked

@@ -91,7 +91,7 @@ impl Config {
             heartbeat_interval: millis(self.heartbeat),
             election_timeout_min: millis(self.election),
             election_timeout_max: millis(self.election_max()),
-            install_snapshot_timeout: 60_000,
+            install_snapshot_timeout: 20_000,
             max_payload_entries: 64,
             snapshot_policy: SnapshotPolicy::LogsSinceLast(self.snapshot_every),
             max_in_snapshot_log_to_keep: self.snapshot_every / 4,

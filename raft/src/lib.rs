@@ -23,6 +23,8 @@ mod network;
 mod node;
 mod reign;
 mod restore;
+#[cfg(test)]
+mod sim;
 mod snapshot;
 mod store;
 mod tcp;

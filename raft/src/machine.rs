@@ -6,13 +6,15 @@
 use std::{
     collections::{BTreeSet, VecDeque},
     io,
-    path::{Path, PathBuf},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
 
 use futures_util::{Stream, TryStreamExt};
-use leasehold::store::{HISTORY_KEPT, LEDGER_KEPT, Recorded};
+use leasehold::{
+    StoreError,
+    store::{HISTORY_KEPT, LEDGER_KEPT, Recorded},
+};
 use leasehold_core::{Answer, Event, LockDelay, Outcome, Stamp, Table, Ttl};
 use openraft::{
     OptionalSend, RaftSnapshotBuilder,
@@ -22,7 +24,7 @@ use tokio::sync::watch;
 
 use crate::{
     codec::Extent,
-    snapshot::{self, Contents, Image},
+    snapshot::{Contents, Image, Shelf},
     types::{
         Act, Batch, Came, Entry, LogId, Payload, RULES, SnapshotMeta, Stamped, StoredMembership,
         Types,
@@ -40,7 +42,7 @@ const MAX_STEP: Duration =
 pub(crate) struct Machine {
     state: Arc<Mutex<State>>,
     changes: watch::Sender<u64>,
-    folder: PathBuf,
+    shelf: Shelf,
 }
 
 /// All of it, as one entry left it.
@@ -56,17 +58,16 @@ pub(crate) struct State {
 }
 
 impl Machine {
-    /// The state of the snapshot in `folder`, or an empty one.
-    pub(crate) fn open(folder: &Path) -> Result<Self, leasehold::StoreError> {
-        let state = match snapshot::load(folder)? {
-            Some(image) => State::from_image(&image)
-                .map_err(|error| crate::disk::damaged(&snapshot::path(folder), &error))?,
+    /// The state of the snapshot on the shelf, or an empty one.
+    pub(crate) fn on(shelf: Shelf) -> Result<Self, StoreError> {
+        let state = match shelf.load()? {
+            Some(image) => State::from_image(&image).map_err(|error| shelf.damaged(&error))?,
             None => State::default(),
         };
         Ok(Self {
             state: Arc::new(Mutex::new(state)),
             changes: watch::Sender::default(),
-            folder: folder.to_owned(),
+            shelf,
         })
     }
 
@@ -238,22 +239,21 @@ impl RaftStateMachine<Types> for Machine {
         Self {
             state: Arc::new(Mutex::new(frozen)),
             changes: watch::Sender::default(),
-            folder: self.folder.clone(),
+            shelf: self.shelf.clone(),
         }
     }
 
     async fn install_snapshot(&mut self, _: &SnapshotMeta, image: Image) -> io::Result<()> {
         let state = State::from_image(&image)?;
-        let folder = self.folder.clone();
-        blocking(move || snapshot::store(&folder, &image)).await?;
+        self.shelf.aside(move |shelf| shelf.store(&image)).await?;
         *self.state() = state;
         self.changes.send_modify(|count| *count += 1);
         Ok(())
     }
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Snapshot>> {
-        let folder = self.folder.clone();
-        let image = blocking(move || snapshot::load(&folder).map_err(io::Error::other)).await?;
+        let load = |shelf: &Shelf| shelf.load().map_err(io::Error::other);
+        let image = self.shelf.aside(load).await?;
         image.map(|image| image.with_meta()).transpose()
     }
 }
@@ -262,13 +262,13 @@ impl RaftSnapshotBuilder<Types> for Machine {
     type SnapshotData = Image;
 
     async fn build_snapshot(&mut self) -> io::Result<Snapshot> {
-        let (state, folder) = (self.state.clone(), self.folder.clone());
-        let image = blocking(move || {
+        let state = self.state.clone();
+        let image = self.shelf.aside(move |shelf| {
             let image = state
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .to_image();
-            snapshot::store(&folder, &image)?;
+            shelf.store(&image)?;
             Ok(image)
         });
         image.await?.with_meta()
@@ -284,13 +284,4 @@ impl Image {
             snapshot: self,
         })
     }
-}
-
-/// Off the engine's thread: leases go on while a large state is written.
-async fn blocking<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
-    tokio::task::spawn_blocking(work)
-        .await
-        .map_err(io::Error::other)?
 }

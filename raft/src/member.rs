@@ -23,8 +23,9 @@ use crate::{
     machine::Machine,
     network::Network,
     node::Node,
+    snapshot::Shelf,
     tcp::{self, Tcp},
-    transport::{Answers, Card},
+    transport::{Answers, Card, Transport},
     writer::{Ask, Done, Writer},
 };
 
@@ -112,7 +113,7 @@ impl Files {
             );
             return Err(unusable(&config.folder, &what));
         }
-        let machine = Machine::open(&config.folder)?;
+        let machine = Machine::on(Shelf::Folder(config.folder.clone()))?;
         reaches(config, &machine, &found)?;
         let done = Arc::new(Done::default());
         let (asks, thread) = Writer::start(disk, done.clone()).map_err(|error| {
@@ -179,8 +180,25 @@ async fn begin(
         (None, None) => String::new(),
     };
     let transport = Tcp::new(card.clone());
+    let node = assemble(config, log, machine, card.clone(), transport, address).await?;
+    if let Some(listener) = listener {
+        let desk: Arc<dyn Answers> = Arc::new(Desk(node.clone()));
+        tokio::spawn(tcp::serve(listener, card, desk));
+    }
+    Ok(node)
+}
+
+/// The parts of a member, put together and begun.
+pub(crate) async fn assemble(
+    config: &Config,
+    log: Log,
+    machine: Machine,
+    card: Arc<Card>,
+    transport: Arc<dyn Transport>,
+    address: String,
+) -> Result<Arc<Node>, StoreError> {
     let engine_config = config.engine().validate();
-    let engine_config = engine_config.map_err(|error| invalid(error.to_string()))?;
+    let engine_config = engine_config.map_err(|error| unusable(&config.folder, &error))?;
     let engine = Raft::new(
         card.node,
         Arc::new(engine_config),
@@ -196,7 +214,7 @@ async fn begin(
         engine,
         machine,
         log,
-        card: card.clone(),
+        card,
         clock: config.clock.clone(),
         transport,
         address,
@@ -206,9 +224,5 @@ async fn begin(
         reign: Mutex::default(),
     });
     tokio::spawn(node.clone().drive(queue));
-    if let Some(listener) = listener {
-        let desk: Arc<dyn Answers> = Arc::new(Desk(node.clone()));
-        tokio::spawn(tcp::serve(listener, card, desk));
-    }
     Ok(node)
 }

@@ -150,6 +150,7 @@ impl RaftNetworkV2<Types> for Way {
             image: snapshot.snapshot,
         };
         let response = tokio::select! {
+            biased;
             response = self.call(&request, option.hard_ttl()) => response,
             closed = cancel => return Err(StreamingError::Closed(closed)),
         };

@@ -10,7 +10,7 @@ use std::{
 };
 
 use leasehold::clock::Clock;
-use leasehold_core::{Answer, BootTime, Command, Op, Outcome, Stamp, StoreTime};
+use leasehold_core::{Answer, BootTime, Command, Op, Outcome, Stamp, StoreTime, Verdict};
 use openraft::{
     Raft, ServerState, async_runtime::watch::WatchReceiver, errors::ClientWriteError,
     impls::OneshotResponder,
@@ -138,12 +138,14 @@ impl Node {
             while going.len() < ON_THE_WAY && !waiting.is_empty() {
                 going.spawn(self.clone().carry(group(&mut waiting)));
             }
+            // In this order, so that the simulation sees the same twice.
             tokio::select! {
+                biased;
+                Some(_) = going.join_next() => {}
                 job = jobs.recv() => match job {
                     Some(job) => waiting.push_back(job),
                     None => return,
                 },
-                Some(_) = going.join_next() => {}
             }
             while let Ok(job) = jobs.try_recv() {
                 waiting.push_back(job);
@@ -329,7 +331,10 @@ impl Load {
                 Some(Ok(mut came)) => {
                     let held = asked.since(self.jobs[slot.job].received);
                     wait_counts(&mut came, held);
-                    slot.came = Some(Ok(came));
+                    slot.came = Some(match slot.doubt && !settles(&came) {
+                        true => Err(Failed::Unknown("an earlier try may yet be done".into())),
+                        false => Ok(came),
+                    });
                 }
                 Some(Err(Failed::Unknown(_))) if repeats(&slot.act) => slot.doubt = true,
                 Some(Err(failed)) => slot.came = Some(Err(failed)),
@@ -393,16 +398,38 @@ fn wait_counts(came: &mut Came, held: Duration) {
     }
 }
 
-/// Whether doing it twice is doing it once: it carries an id that the rules know again (A3, A4), or only ever raises.
+/// Whether doing it twice is doing it once, and is answered as once: it carries an id that the rules know again (A3, A4),
+/// or only raises. A release does not: its second answer would be that somebody else had ended the tenure.
 fn repeats(act: &Act) -> bool {
     match act {
-        Act::Op(Op::Lease { command, .. }) => match command {
-            Command::Acquire(_) | Command::Renew(_) | Command::Release(_) => true,
-            Command::ForceRelease { .. } | Command::Quarantine { .. } => false,
-        },
-        Act::Op(Op::Raise { .. } | Op::Begin(_) | Op::Complete(_) | Op::Abandon(_)) => true,
-        Act::Op(Op::Put { .. } | Op::Delete { .. } | Op::Bump { .. }) => false,
-        Act::Collect => true,
+        Act::Op(Op::Lease { command, .. }) => {
+            matches!(command, Command::Acquire(_) | Command::Renew(_))
+        }
+        Act::Op(Op::Raise { .. } | Op::Begin(_) | Op::Complete(_)) | Act::Collect => true,
+        Act::Op(Op::Put { .. } | Op::Delete { .. } | Op::Abandon(_) | Op::Bump { .. }) => false,
+    }
+}
+
+/// Whether an earlier try of the same, still on its way, can change nothing any more. No is no answer then: the try that
+/// was lost may yet be granted, or was and is over.
+fn settles(came: &Came) -> bool {
+    match came {
+        Came::Outcome(Outcome::Lease(answer)) => !matches!(
+            answer,
+            Answer::Held(_)
+                | Answer::Delayed { .. }
+                | Answer::Quarantined { .. }
+                | Answer::AlreadyUsed
+        ),
+        Came::Outcome(Outcome::Ledger(verdict)) => matches!(
+            verdict,
+            Verdict::Begun
+                | Verdict::Resumed
+                | Verdict::TookOver { .. }
+                | Verdict::Completed
+                | Verdict::AlreadyDone(_)
+        ),
+        Came::Outcome(_) | Came::Collected(_) => true,
     }
 }
 

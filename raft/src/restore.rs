@@ -11,7 +11,7 @@ use crate::{
     config::Config,
     disk::{Change, Disk, Identity, unusable},
     machine::State,
-    snapshot::{self, Image},
+    snapshot::{self, Image, Shelf},
     types::{Address, Membership, StoredMembership},
 };
 
@@ -42,7 +42,10 @@ pub fn restore(
     let last = state.begin_anew(identity.node, Address(address.into()));
     let (mut disk, _) = Disk::open(&config.folder, identity)?;
     let image = state.to_image();
-    snapshot::store(&config.folder, &image).map_err(|error| unusable(&config.folder, &error))?;
+    let shelf = Shelf::Folder(config.folder.clone());
+    shelf
+        .store(&image)
+        .map_err(|error| unusable(&config.folder, &error))?;
     let vote = crate::codec::Ballot {
         term: last.term,
         node: identity.node,

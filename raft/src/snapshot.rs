@@ -95,13 +95,68 @@ mod bytes {
 }
 
 /// Where a member keeps its snapshot.
-pub(crate) fn path(folder: &Path) -> PathBuf {
-    folder.join("snapshot")
+#[derive(Clone, Debug)]
+pub(crate) enum Shelf {
+    /// The file `snapshot` in this folder.
+    Folder(PathBuf),
+    /// Nowhere; for the simulation.
+    #[cfg(test)]
+    Memory(Arc<std::sync::Mutex<Option<Image>>>),
 }
 
-/// Replaces the snapshot in `folder`; durable when it returns.
-pub(crate) fn store(folder: &Path, image: &Image) -> io::Result<()> {
-    write_file(&path(folder), image)
+impl Shelf {
+    /// Replaces the snapshot; durable when it returns.
+    pub(crate) fn store(&self, image: &Image) -> io::Result<()> {
+        match self {
+            Shelf::Folder(folder) => write_file(&path(folder), image),
+            #[cfg(test)]
+            Shelf::Memory(memory) => {
+                *memory.lock().unwrap() = Some(image.clone());
+                Ok(())
+            }
+        }
+    }
+
+    /// The snapshot, if there is one.
+    pub(crate) fn load(&self) -> Result<Option<Image>, StoreError> {
+        match self {
+            Shelf::Folder(folder) => match fs::read(path(folder)) {
+                Ok(bytes) => Ok(Some(Image::from_bytes(bytes))),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+                Err(error) => Err(self.damaged(&error)),
+            },
+            #[cfg(test)]
+            Shelf::Memory(memory) => Ok(memory.lock().unwrap().clone()),
+        }
+    }
+
+    /// What is there is not what was put there.
+    pub(crate) fn damaged(&self, why: &dyn std::fmt::Display) -> StoreError {
+        match self {
+            Shelf::Folder(folder) => damaged(&path(folder), why),
+            #[cfg(test)]
+            Shelf::Memory(_) => damaged(Path::new("memory"), why),
+        }
+    }
+
+    /// Off the engine's thread: leases go on while a large state is written.
+    pub(crate) async fn aside<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> io::Result<T> + Send + 'static,
+    ) -> io::Result<T> {
+        #[cfg(test)]
+        if let Shelf::Memory(_) = self {
+            return work(self);
+        }
+        let shelf = self.clone();
+        let work = tokio::task::spawn_blocking(move || work(&shelf));
+        work.await.map_err(io::Error::other)?
+    }
+}
+
+/// The file in a member's folder.
+pub(crate) fn path(folder: &Path) -> PathBuf {
+    folder.join("snapshot")
 }
 
 /// Writes a snapshot to a file of any name, whole or not at all.
@@ -117,14 +172,4 @@ pub(crate) fn write_file(path: &Path, image: &Image) -> io::Result<()> {
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
-}
-
-/// The snapshot in `folder`, if there is one.
-pub(crate) fn load(folder: &Path) -> Result<Option<Image>, StoreError> {
-    let path = path(folder);
-    match fs::read(&path) {
-        Ok(bytes) => Ok(Some(Image::from_bytes(bytes))),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(damaged(&path, &error)),
-    }
 }

@@ -31,7 +31,8 @@ impl fmt::Display for NoAnswer {
     }
 }
 
-/// How calls get through. The real one is TCP; the simulation has its own.
+/// How calls get through. The real one is TCP; the simulation has its own. Acts and changes arrive once or not at all;
+/// what the engines say to each other may come twice.
 #[async_trait]
 pub(crate) trait Transport: fmt::Debug + Send + Sync + 'static {
     async fn call(

@@ -9,8 +9,13 @@ use openraft::{
     impls::{self, BoxedErrorSource, InlineBatch, OneshotResponder, leader_id_std},
     vote::RaftLeaderId,
 };
-use openraft_rt_tokio::TokioRuntime;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+#[cfg(not(test))]
+type Runtime = openraft_rt_tokio::TokioRuntime;
+/// The same, but for chance.
+#[cfg(test)]
+type Runtime = crate::sim::Runtime;
 
 /// Which types the engine works with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,7 +31,7 @@ impl RaftTypeConfig for Types {
     type Vote = impls::Vote<Self::LeaderId>;
     type Payload = Payload;
     type Entry = openraft::Entry<Committed, Payload>;
-    type AsyncRuntime = TokioRuntime;
+    type AsyncRuntime = Runtime;
     type Responder<T>
         = OneshotResponder<Self, T>
     where
