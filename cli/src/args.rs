@@ -27,7 +27,7 @@ const GLOBAL: &str = "Options of every command";
 /// Options of every command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
-    /// Where the leases are: sqlite:PATH or postgres://USER@HOST/DATABASE; by default a file of this user on this machine [env: LEASEHOLD_STORE]
+    /// Where the leases are: sqlite:PATH, postgres://USER@HOST/DATABASE or http://HOST:PORT; by default a file of this user on this machine [env: LEASEHOLD_STORE]
     #[arg(
         long,
         global = true,
@@ -70,6 +70,8 @@ pub(crate) enum Command {
     Get(crate::get::Get),
     /// Remove a value, plain or under a lease
     Delete(crate::delete::Delete),
+    /// Serve the store over HTTP, for programs in every language
+    Serve(crate::serve::Serve),
     /// Tell what this setup guarantees and what in it breaks a promise
     Doctor(crate::doctor::Doctor),
     /// Step in as an operator; every act only raises tokens
@@ -94,6 +96,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
     (
         "Operate",
         &[
+            "serve",
             "doctor",
             "admin",
             "sql",

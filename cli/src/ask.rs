@@ -29,14 +29,31 @@ pub(crate) async fn command(
     name: &LeaseName,
     command: Command,
 ) -> Result<Answer, StoreError> {
+    command_waiting(app, store, name, command, Duration::ZERO).await
+}
+
+/// The same; a store with waiters in order may hold it back so long.
+pub(crate) async fn command_waiting(
+    app: &App,
+    store: &dyn Store,
+    name: &LeaseName,
+    command: Command,
+    wait: Duration,
+) -> Result<Answer, StoreError> {
     let op = Op::Lease {
         name: name.clone(),
         command,
     };
-    let give_up = app.clock.now().plus(PATIENCE);
+    let give_up = app.clock.now().plus(PATIENCE + wait);
     let mut pause = FIRST_PAUSE;
     loop {
-        let call = tokio::time::timeout(CALL_LIMIT, store.apply(op.clone()));
+        let asked = async {
+            match wait.is_zero() {
+                true => store.apply(op.clone()).await,
+                false => store.apply_waiting(op.clone(), wait).await,
+            }
+        };
+        let call = tokio::time::timeout(CALL_LIMIT + wait, asked);
         let end = call.await.unwrap_or_else(|_| {
             Err(StoreError::Unknown {
                 what: format!("the store did not answer in {CALL_LIMIT:?}"),

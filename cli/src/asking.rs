@@ -15,6 +15,8 @@ use crate::{app::App, ask, exit::Failure, out, show, view::millis};
 
 /// Between two questions to the store, at least (A20).
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
+/// How long a store that serves its waiters in order may hold one back.
+const HOLD_BACK: Duration = Duration::from_secs(20);
 /// And at most: the store's ticks are only hints.
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -108,7 +110,8 @@ impl<'a> Asking<'a> {
         let command = Command::Acquire(self.request.clone());
         // Whoever drops us in here gets no answer.
         let doubt = std::mem::replace(&mut self.perhaps_granted, true);
-        let answer = ask::command(self.app, self.store, self.name, command).await;
+        let wait = self.hold_back();
+        let answer = ask::command_waiting(self.app, self.store, self.name, command, wait).await;
         let unknown = matches!(answer, Err(StoreError::Unknown { .. }));
         self.perhaps_granted = doubt || unknown || matches!(answer, Ok(Answer::Granted(_)));
         Ok(match answer {
@@ -132,6 +135,15 @@ impl<'a> Asking<'a> {
         })
     }
 
+    /// How long the store may hold this ask back: one who waits, and has been told for whom.
+    fn hold_back(&self) -> Duration {
+        let left = self.deadline.map(|at| at.since(self.app.clock.now()));
+        match (left, &self.waits_for) {
+            (Some(left), Some(_)) if self.store.profile().fifo => left.min(HOLD_BACK),
+            _ => Duration::ZERO,
+        }
+    }
+
     /// Waits for a tick, for what the hint says, or for the end of the wait: then `failure` is how it ends.
     async fn pause(
         &mut self,
@@ -149,6 +161,11 @@ impl<'a> Asking<'a> {
             return Err(failure);
         }
         self.asked_again = true;
+        if self.store.profile().fifo {
+            // It keeps our place while we wait there.
+            tokio::time::sleep(SHORTEST_PAUSE.min(left)).await;
+            return Ok(());
+        }
         let pause = (hint.min(LONGEST_PAUSE) + jitter()).min(left);
         tokio::time::sleep(SHORTEST_PAUSE.min(left)).await;
         tokio::select! {

@@ -27,6 +27,7 @@ mod put;
 mod release;
 mod renew;
 mod run;
+mod serve;
 mod show;
 mod socket;
 mod sql;
@@ -77,6 +78,7 @@ async fn run(command: Command, app: &App) -> Result<Exit, Failure> {
         Command::Put(command) => command.run(app).await,
         Command::Get(command) => command.run(app).await,
         Command::Delete(command) => command.run(app).await,
+        Command::Serve(command) => command.run(app).await,
         Command::Doctor(command) => command.run(app).await,
         Command::Admin(command) => command.run(app).await,
         Command::Sql(command) => command.run(),

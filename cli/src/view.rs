@@ -120,6 +120,13 @@ impl EventView {
     }
 }
 
+/// A server, once it can be reached.
+#[derive(Debug, Serialize)]
+pub(crate) struct Serving<'a> {
+    pub(crate) url: String,
+    pub(crate) store: &'a str,
+}
+
 /// What became of a command, for programs.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Done<'a> {

@@ -6,7 +6,7 @@
 //! - `rust` blocks are doc tests of the library. `text` blocks show, and have no commands in them.
 //! - Commands that build (`make`, `cargo`) are not run again by the tests they start: what they name must exist.
 //!
-//! The blocks of one document run in its order, in one empty home folder, with this build's `leasehold` on the path.
+//! The port 4850 stands for a free one. The blocks of one document run in its order, in one empty home folder, with this build's `leasehold` on the path.
 
 use std::{
     env, fs,
@@ -40,6 +40,7 @@ fn a_document_that_lies_is_caught() {
 /// Runs the blocks of a document and answers how many commands that were.
 fn run(document: &str) -> usize {
     let text = fs::read_to_string(root().join(document)).expect("the document is there");
+    let text = text.replace("4850", &free_port().to_string());
     let home = tempfile::tempdir().expect("a folder for the test");
     let mut ran = 0;
     for block in blocks(&text) {
@@ -69,6 +70,15 @@ fn run(document: &str) -> usize {
         }
     }
     ran
+}
+
+/// The documents name the usual port; another test may be using it. Not one that the kernel gives to others.
+fn free_port() -> u16 {
+    let first = 10_000 + (std::process::id() % 20_000) as u16;
+    let mut ports = first..first + 1_000;
+    ports
+        .find(|port| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok())
+        .expect("one of a thousand ports is free")
 }
 
 /// The commands of one block share a shell, as they would in a terminal.
