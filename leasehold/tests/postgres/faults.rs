@@ -1,35 +1,19 @@
 //! Bad addresses, servers that say no, and answers that never came: each the right error of L14, none with a password.
 
-use std::time::Duration;
-
 use leasehold::{
-    Holder, LeaseName, LockDelay, RequestId, Session as Key, StoreError, Ttl,
-    core::{Acquire, Answer, Command, Op, Outcome},
+    StoreError,
+    core::{Answer, Outcome},
     store::{Finding, Level},
-};
-use tokio::{
-    io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
-    sync::watch,
 };
 
 use crate::{
+    ask,
     server::{Server, Version},
     session::{Session, pass},
 };
 
-fn acquire(name: &str) -> Op {
-    Op::Lease {
-        name: LeaseName::new(name).unwrap(),
-        command: Command::Acquire(Acquire {
-            session: Key::from_bits(7).unwrap(),
-            request_id: RequestId::from_bits(8).unwrap(),
-            holder: Holder::new("me").unwrap(),
-            info: None,
-            ttl: Ttl::from_millis(60_000).unwrap(),
-            lock_delay: LockDelay::NONE,
-        }),
-    }
+fn acquire(name: &str) -> leasehold::core::Op {
+    ask::acquire(name, 7, 60_000)
 }
 
 async fn fails(url: &str) -> StoreError {
@@ -151,64 +135,6 @@ async fn a_cancelled_statement_was_not_applied() {
         session.must("SELECT count(*) FROM leasehold.lease").await,
         "0"
     );
-}
-
-/// A relay that can swallow what the server says and then cut the line.
-async fn relay(to: u16, swallow: watch::Receiver<bool>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        while let Ok((client, _)) = listener.accept().await {
-            let server = TcpStream::connect(("127.0.0.1", to)).await.unwrap();
-            let swallow = swallow.clone();
-            tokio::spawn(async move {
-                let (mut from_client, mut to_client) = client.into_split();
-                let (mut from_server, mut to_server) = server.into_split();
-                let up = tokio::spawn(async move {
-                    let _ = tokio::io::copy(&mut from_client, &mut to_server).await;
-                });
-                let mut buffer = [0; 4096];
-                while let Ok(count @ 1..) = from_server.read(&mut buffer).await {
-                    if *swallow.borrow() || to_client.write_all(&buffer[..count]).await.is_err() {
-                        break;
-                    }
-                }
-                up.abort();
-            });
-        }
-    });
-    port
-}
-
-/// L9, L14, PG7: committed, but the answer was cut off; the same request finds its grant.
-#[tokio::test]
-async fn an_answer_that_was_cut_off_is_unknown_and_asked_for_again() {
-    let Some(server) = Server::ready().await else {
-        return;
-    };
-    let (swallow, hears) = watch::channel(false);
-    let port = relay(server.port(), hears).await;
-    let store = leasehold::connect(&format!("postgres://postgres@127.0.0.1:{port}/postgres"))
-        .await
-        .unwrap();
-    swallow.send_replace(true);
-    let error = tokio::time::timeout(Duration::from_secs(60), store.apply(acquire("job")))
-        .await
-        .unwrap()
-        .expect_err("no answer came");
-    assert!(matches!(error, StoreError::Unknown { .. }), "{error:?}");
-    swallow.send_replace(false);
-    let session = Session::open(&server).await;
-    assert_eq!(
-        session
-            .must("SELECT token FROM leasehold.lease WHERE name = 'job'")
-            .await,
-        "1"
-    );
-    match store.apply(acquire("job")).await.unwrap() {
-        Outcome::Lease(Answer::Granted(grant)) => assert_eq!(grant.token.get(), 1, "INV-6"),
-        other => panic!("{other:?}"),
-    }
 }
 
 /// What `doctor` says of a server that loses tokens, with what mends it.

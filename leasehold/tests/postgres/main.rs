@@ -1,16 +1,23 @@
 //! The PostgreSQL store against real servers.
 #![cfg(feature = "postgres")]
 #![allow(unreachable_pub)]
-#![allow(clippy::unwrap_used)] // Tests may.
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)] // Tests may.
 
+mod ask;
+mod clocks;
 mod crash;
 mod faults;
 mod fences;
+mod full;
 mod pooler;
 mod protect;
+mod relay;
+mod restore;
 mod rules;
 mod server;
 mod session;
+mod tls;
+mod wire;
 
 use leasehold::store::{
     contract::{self, Time},

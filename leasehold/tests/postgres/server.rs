@@ -5,7 +5,7 @@ use std::{
     fs,
     io::Write,
     net::TcpListener,
-    os::unix::fs::{PermissionsExt, chown},
+    os::unix::fs::{MetadataExt, PermissionsExt, chown},
     path::{Path, PathBuf},
     process::{Command, Output, Stdio},
 };
@@ -82,6 +82,8 @@ pub struct Server {
     version: Version,
     folder: TempDir,
     port: u16,
+    /// Of every program of this server.
+    env: Vec<(&'static str, String)>,
 }
 
 impl Server {
@@ -111,6 +113,47 @@ impl Server {
         Some(server)
     }
 
+    /// The same, on a clock that [`Server::set_clock`] moves. `None`: no libfaketime.
+    pub async fn ready_on_a_clock() -> Option<Server> {
+        let mut server = Self::empty(&Version::one()?);
+        let library = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+        let library = library
+            .map(|folder| folder.path().join("faketime/libfaketime.so.1"))
+            .find(|path| path.exists());
+        let Some(library) = library else {
+            skipped("no libfaketime; run `make setup`");
+            return None;
+        };
+        let offset = server.offset().display().to_string();
+        server.set_clock(0);
+        server.init();
+        server.configure("");
+        server.env = vec![
+            ("LD_PRELOAD", library.display().to_string()),
+            ("FAKETIME_TIMESTAMP_FILE", offset),
+            ("FAKETIME_NO_CACHE", "1".to_owned()),
+            ("FAKETIME_DONT_FAKE_MONOTONIC", "1".to_owned()),
+            ("FAKETIME_DISABLE_SHM", "1".to_owned()),
+        ];
+        server.run();
+        leasehold::store::postgres::migrate(&server.url())
+            .await
+            .expect("migrated");
+        Some(server)
+    }
+
+    /// Sets its clock so many seconds beside the true time.
+    pub fn set_clock(&self, seconds: i64) {
+        let (path, new) = (self.offset(), self.folder.path().join("offset.new"));
+        fs::write(&new, format!("{seconds:+}\n")).expect("ours");
+        // At once, so that nobody reads half of it.
+        fs::rename(new, path).expect("ours");
+    }
+
+    fn offset(&self) -> PathBuf {
+        self.folder.path().join("offset")
+    }
+
     fn init(&self) {
         let data = self.data();
         let args = ["-A", "trust", "-U", "postgres", "--no-sync", "-D", &data];
@@ -119,28 +162,24 @@ impl Server {
 
     /// A streaming standby of this server, ready to be promoted.
     pub fn standby(&self) -> Server {
-        let standby = Self::empty(&self.version);
-        let port = self.port.to_string();
-        let data = standby.data();
-        standby.must(
-            "pg_basebackup",
-            [
-                "-h",
-                "127.0.0.1",
-                "-p",
-                &port,
-                "-U",
-                "postgres",
-                "-R",
-                "-c",
-                "fast",
-                "-D",
-                &data,
-            ],
-        );
+        let standby = self.copy(&["-R"]);
         standby.configure("");
         standby.run();
         standby
+    }
+
+    /// A backup of this server with the log that it needs, not started and not configured.
+    pub fn backup(&self) -> Server {
+        self.copy(&[])
+    }
+
+    fn copy(&self, more: &[&str]) -> Server {
+        let copy = Self::empty(&self.version);
+        let (port, data) = (self.port.to_string(), copy.data());
+        let from = ["-h", "127.0.0.1", "-p", &port, "-U", "postgres"];
+        let to = ["-c", "fast", "-D", &data];
+        copy.must("pg_basebackup", [&from[..], more, &to[..]].concat());
+        copy
     }
 
     fn empty(version: &Version) -> Server {
@@ -162,6 +201,7 @@ impl Server {
             version: version.clone(),
             folder,
             port: port.expect("a free port").port(),
+            env: Vec::new(),
         }
     }
 
@@ -202,6 +242,11 @@ impl Server {
         format!("postgres://postgres@127.0.0.1:{}/postgres", self.port)
     }
 
+    /// A store of its own connections.
+    pub async fn store(&self) -> std::sync::Arc<dyn leasehold::Store> {
+        leasehold::connect(&self.url()).await.expect("it answers")
+    }
+
     /// Its port.
     pub fn port(&self) -> u16 {
         self.port
@@ -236,6 +281,34 @@ impl Server {
         String::from_utf8_lossy(&text).trim().to_owned()
     }
 
+    /// A file of the server's own, which nobody else may read.
+    pub fn file(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.folder.path().join(name);
+        fs::write(&path, text).expect("ours");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("ours");
+        self.hand_over(&path);
+        path
+    }
+
+    /// Makes it the property of the server's user.
+    pub fn hand_over(&self, path: &Path) {
+        let owner = fs::metadata(self.folder.path()).expect("it is there");
+        if rustix::process::geteuid().is_root() {
+            chown(path, Some(owner.uid()), None).expect("root may chown");
+        }
+    }
+
+    /// Says who may connect and how, in the words of pg_hba.conf.
+    pub fn admit(&self, rules: &str) {
+        fs::write(Path::new(&self.data()).join("pg_hba.conf"), rules).expect("ours");
+        self.must("pg_ctl", ["-D", &self.data(), "reload"]);
+    }
+
+    /// What it wrote to its log.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.folder.path().join("log")).unwrap_or_default()
+    }
+
     /// A folder of the server's user, for other programs of the test.
     pub fn folder(&self) -> &Path {
         self.folder.path()
@@ -253,16 +326,24 @@ impl Server {
     fn command<S: AsRef<OsStr>>(&self, program: &str, args: impl IntoIterator<Item = S>) -> Output {
         // A program with a path of its own is not one of PostgreSQL's.
         let program = self.version.bin.join(program);
-        let mut command = if rustix::process::geteuid().is_root() {
-            let mut command = Command::new("setpriv");
-            command
-                .args(["--reuid=postgres", "--regid=postgres", "--init-groups"])
-                .arg(program);
-            command
-        } else {
-            Command::new(program)
-        };
+        // The environment comes last, so that no program of root's sees it.
+        let env = self
+            .env
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
+        let mut command = Command::new("env");
+        if rustix::process::geteuid().is_root() {
+            command = Command::new("setpriv");
+            command.args([
+                "--reuid=postgres",
+                "--regid=postgres",
+                "--init-groups",
+                "env",
+            ]);
+        }
         command
+            .args(env)
+            .arg(program)
             .args(args)
             .current_dir("/")
             .output()

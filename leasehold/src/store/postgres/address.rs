@@ -120,5 +120,8 @@ fn client(root: Option<&str>) -> Result<ClientConfig, StoreError> {
             .add(certificate.map_err(|error| read(&error))?)
             .map_err(|error| read(&error))?;
     }
+    if roots.is_empty() {
+        return Err(read(&"no certificate is in it"));
+    }
     Ok(builder.with_root_certificates(roots).with_no_client_auth())
 }

@@ -18,7 +18,7 @@ BEGIN
     a.yours := l.session IS NOT DISTINCT FROM p_session;
     a.at := now;
     a.touches := l.touches;
-    a.wait_ms := l.ttl_ms + l.lock_delay_ms;
+    a.wait_ms := greatest(l.promise_ms, l.ttl_ms) + l.lock_delay_ms;
     RETURN a;
 END $$;
 
@@ -80,7 +80,7 @@ BEGIN
         END IF;
         now := clock_timestamp();
         IF l.session = p_session AND l.request_id = p_request_id THEN
-            UPDATE leasehold.lease SET touches = touches + 1,
+            UPDATE leasehold.lease SET touches = touches + 1, promise_ms = greatest(promise_ms, p_ttl_ms),
                 expires_at = greatest(expires_at, clock_timestamp() + p_ttl_ms * interval '1 ms')
             WHERE name = p_name AND token = l.token AND session = p_session AND request_id = p_request_id
                 AND line = here AND NOT released AND expires_at > clock_timestamp();
@@ -92,7 +92,7 @@ BEGIN
         END IF;
         seen := coalesce(l.token = p_seen_token AND l.touches = p_seen_touches, false);
         IF now < leasehold.free_from(l) AND (p_strict OR NOT seen)
-            OR p_strict AND NOT seen AND NOT l.released AND l.session IS NOT NULL
+            OR p_strict AND NOT seen AND NOT l.released
         THEN
             RETURN leasehold.refuse(l, p_session, now);
         END IF;
@@ -106,7 +106,7 @@ BEGIN
         END IF;
         -- The clock is read in the statement, so that it is read again if the statement waits (PG2, PG3).
         UPDATE leasehold.lease SET token = token + 1, session = p_session, request_id = p_request_id, holder = p_holder,
-            info = p_info, ttl_ms = p_ttl_ms, lock_delay_ms = p_lock_delay_ms, granted_at = clock_timestamp(),
+            info = p_info, ttl_ms = p_ttl_ms, promise_ms = p_ttl_ms, lock_delay_ms = p_lock_delay_ms, granted_at = clock_timestamp(),
             expires_at = clock_timestamp() + p_ttl_ms * interval '1 ms', released = false, renewals = 0,
             renew_id = NULL, touches = touches + 1
         WHERE name = p_name AND token = l.token AND line = here
@@ -168,6 +168,7 @@ BEGIN
     -- Only columns outside every key change, so fenced transactions do not hold a renewal up (INV-24).
     UPDATE leasehold.lease SET
         ttl_ms = CASE WHEN renewals = p_number - 1 THEN p_ttl_ms ELSE ttl_ms END,
+        promise_ms = greatest(promise_ms, p_ttl_ms),
         expires_at = greatest(expires_at, clock_timestamp() + p_ttl_ms * interval '1 ms'),
         renewals = p_number, renew_id = p_renew_id, touches = touches + 1
     WHERE name = p_name AND token = p_token AND session = p_session AND line = here AND NOT released

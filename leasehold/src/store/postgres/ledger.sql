@@ -20,7 +20,7 @@ BEGIN
             END IF;
             IF e.done_at IS NOT NULL THEN RETURN false; END IF;
             RAISE EXCEPTION 'ledger key % of % is begun under token % and not completed', p_key, p_scope, e.token
-                USING ERRCODE = 'LH004', HINT = 'Complete or abandon it with leasehold.complete or leasehold.abandon.';
+                USING ERRCODE = 'LH004', HINT = 'Complete it with leasehold.finish, or abandon it: the same without a response.';
         END IF;
         IF p_born < (SELECT kept_from FROM leasehold.meta) THEN
             RAISE EXCEPTION 'the request for % of % is older than the memory of the ledger', p_key, p_scope
@@ -49,7 +49,8 @@ DO $$ BEGIN
 END $$;
 
 -- The two-phase form for effects outside this database (I7): begin, do it with the same external key, complete.
-CREATE OR REPLACE FUNCTION leasehold.begin(
+-- Not "begin": psql takes that word for the start of a body, and loads a dump of this schema as one broken statement.
+CREATE OR REPLACE FUNCTION leasehold.begin_work(
     p_scope text, p_key text, p_token bigint, p_attempt uuid, p_holder text, p_fingerprint bytea,
     p_take_over boolean DEFAULT true, p_born timestamptz DEFAULT NULL
 ) RETURNS leasehold.verdict

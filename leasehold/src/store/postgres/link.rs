@@ -30,6 +30,10 @@ pub(super) type Param<'a> = (&'a (dyn ToSql + Sync), Type);
 /// A statement that waits longer than this is given up; the keeper gives up long before.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// A server that took the connection and says nothing is given up after this, so that it does not keep the place of
+/// a statement that another server would answer (FB-24).
+const GREETING: Duration = Duration::from_secs(5);
+
 /// Connections to one database.
 #[derive(Debug)]
 pub(super) struct Links {
@@ -74,14 +78,15 @@ impl Links {
         sql: &str,
         params: &[Param<'_>],
     ) -> Result<Vec<Row>, StoreError> {
-        let _place = self
-            .places
-            .acquire()
+        let _place = tokio::time::timeout(PATIENCE, self.places.acquire())
             .await
+            .map_err(|_| {
+                fault::unavailable("every connection of the store's pool was busy for 30 s")
+            })?
             .map_err(|_| fault::unavailable("the store is closed"))?;
         let link = match self.take_idle() {
             Some(link) => link,
-            None => self.open().await?,
+            None => in_time(self.open()).await?,
         };
         let rows = tokio::time::timeout(PATIENCE, link.client.query_typed(sql, params))
             .await
@@ -174,6 +179,10 @@ impl Links {
         &self,
         heard: Option<watch::Sender<u64>>,
     ) -> Result<Link, StoreError> {
+        in_time(self.greet(heard)).await
+    }
+
+    async fn greet(&self, heard: Option<watch::Sender<u64>>) -> Result<Link, StoreError> {
         let doubt = Arc::new(AtomicBool::new(false));
         let config: &Config = &self.address.config;
         let client = match &self.address.tls {
@@ -238,15 +247,29 @@ pub(super) async fn listen(links: Arc<Links>, heard: watch::Sender<u64>) {
     loop {
         if let Ok(mut link) = links.connect(Some(heard.clone())).await {
             let client = link.client();
-            let mut said = client.batch_execute("LISTEN leasehold").await;
-            while said.is_ok() {
+            let mut said = heeded(client, "LISTEN leasehold").await;
+            while said {
                 heard.send_modify(|count| *count += 1);
                 tokio::time::sleep(Duration::from_secs(5)).await;
-                said = client.batch_execute("").await;
+                said = heeded(client, "").await;
             }
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
     }
+}
+
+async fn heeded(client: &Client, sql: &str) -> bool {
+    matches!(
+        tokio::time::timeout(GREETING, client.batch_execute(sql)).await,
+        Ok(Ok(()))
+    )
+}
+
+/// Nothing was asked for yet, so nothing can have been applied.
+async fn in_time<T>(open: impl Future<Output = Result<T, StoreError>>) -> Result<T, StoreError> {
+    tokio::time::timeout(GREETING, open).await.map_err(|_| {
+        fault::unavailable("the server took the connection, but said nothing for 5 s")
+    })?
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

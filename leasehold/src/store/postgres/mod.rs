@@ -154,7 +154,7 @@ impl Store for PostgresStore {
                     boxed(take_over, Type::BOOL),
                     boxed(born, Type::INT8),
                 ];
-                let sql = "leasehold.begin($1, $2, $3, $4::uuid, $5, $6, $7, leasehold.from_micros($8))";
+                let sql = "leasehold.begin_work($1, $2, $3, $4::uuid, $5, $6, $7, leasehold.from_micros($8))";
                 self.ledger(sql, values).await
             }
             Op::Complete(asked) => {

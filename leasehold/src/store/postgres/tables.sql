@@ -27,6 +27,7 @@ CREATE TABLE IF NOT EXISTS leasehold.lease (
     info          text,
     ttl_ms        bigint NOT NULL CHECK (ttl_ms BETWEEN 500 AND 86400000),
     lock_delay_ms bigint NOT NULL DEFAULT 0 CHECK (lock_delay_ms BETWEEN 0 AND 600000),
+    promise_ms    bigint NOT NULL DEFAULT 0 CHECK (promise_ms BETWEEN 0 AND 86400000),
     granted_at    timestamptz NOT NULL,
     expires_at    timestamptz NOT NULL,
     released      boolean NOT NULL,
@@ -45,6 +46,7 @@ COMMENT ON COLUMN leasehold.lease.holder IS 'Who, for people.';
 COMMENT ON COLUMN leasehold.lease.info IS 'What the holder lets others know.';
 COMMENT ON COLUMN leasehold.lease.ttl_ms IS 'The ttl of the last grant or renewal, in milliseconds.';
 COMMENT ON COLUMN leasehold.lease.lock_delay_ms IS 'How long it stays empty after it ran out unreleased, in milliseconds (W4).';
+COMMENT ON COLUMN leasehold.lease.promise_ms IS 'The longest ttl that the tenure was promised at any time, in milliseconds: so long after its last touch somebody may still trust it (A2, PG8).';
 COMMENT ON COLUMN leasehold.lease.granted_at IS 'When the token was granted, by this server''s clock.';
 COMMENT ON COLUMN leasehold.lease.expires_at IS 'Up to here it is promised, by this server''s clock; decides.';
 COMMENT ON COLUMN leasehold.lease.released IS 'Whether the holder gave it back.';
