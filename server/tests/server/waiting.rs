@@ -299,6 +299,8 @@ async fn a_lost_grant_is_found_again_though_others_wait() {
         .await
         .unwrap();
     assert_eq!(again.json()["token"], "2", "{again:?}");
+    let waited = again.json()["waited_ms"].as_u64().unwrap();
+    assert!(waited < 45_000, "not when its wait was over: {again:?}");
     for waiter in waiters.iter().flatten() {
         waiter.abort();
     }

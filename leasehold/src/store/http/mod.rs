@@ -10,6 +10,8 @@ mod gather;
 mod link;
 mod listen;
 pub mod reply;
+#[cfg(test)]
+mod tests;
 pub mod view;
 
 use std::{
