@@ -82,6 +82,10 @@ pub enum FenceError {
     #[cfg(feature = "postgres")]
     #[error("the database failed: {0}")]
     Postgres(#[from] tokio_postgres::Error),
+    /// The database failed; roll back.
+    #[cfg(feature = "sqlx")]
+    #[error("the database failed: {0}")]
+    Sqlx(#[from] sqlx::Error),
     /// The store failed, or does not know whether it did it.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -100,6 +104,15 @@ fn ledger(verdict: &Verdict) -> String {
         Verdict::TooOld { .. } => "the request is older than the ledger's memory".into(),
         Verdict::NotBegun => "this attempt has not begun it".into(),
         other => format!("{other:?}"),
+    }
+}
+
+/// Why the ledger lets nothing begin.
+#[cfg(any(feature = "postgres", target_os = "linux"))]
+fn unsettled(verdict: Verdict) -> FenceError {
+    match verdict {
+        Verdict::Refused(refusal) => FenceError::Refused(refusal),
+        verdict => FenceError::Ledger(Box::new(verdict)),
     }
 }
 

@@ -35,7 +35,7 @@ use leasehold_core::{
 };
 use rusqlite::{Connection, TransactionBehavior, TransactionState};
 
-use super::{Bearer, FenceError, settle};
+use super::{Bearer, FenceError, settle, unsettled};
 use crate::{
     clock::{BootClock, Clock},
     store::sqlite::{
@@ -149,7 +149,7 @@ pub fn once<E: From<FenceError>>(
     match begin(db, resource, asked)? {
         Verdict::Begun | Verdict::Resumed | Verdict::TookOver { .. } => {}
         Verdict::AlreadyDone(entry) => return Ok(Once::Before(entry)),
-        verdict => return Err(refusal(verdict).into()),
+        verdict => return Err(unsettled(verdict).into()),
     }
     let sql = |text: &str| db.execute_batch(text).map_err(FenceError::from);
     sql("SAVEPOINT leasehold_once")?;
@@ -177,7 +177,7 @@ pub fn once<E: From<FenceError>>(
     };
     match complete(db, done)? {
         Verdict::Completed => Ok(Once::Done(response)),
-        verdict => Err(refusal(verdict).into()),
+        verdict => Err(unsettled(verdict).into()),
     }
 }
 
@@ -248,13 +248,6 @@ fn is_writing(db: &Connection) -> Result<(), FenceError> {
         TransactionState::Write => Ok(()),
         _ if db.is_autocommit() => Err(FenceError::NotInTransaction),
         _ => Err(FenceError::NotImmediate),
-    }
-}
-
-fn refusal(verdict: Verdict) -> FenceError {
-    match verdict {
-        Verdict::Refused(refusal) => FenceError::Refused(refusal),
-        verdict => FenceError::Ledger(Box::new(verdict)),
     }
 }
 

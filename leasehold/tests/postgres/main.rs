@@ -6,9 +6,13 @@
 mod ask;
 mod clocks;
 mod crash;
+#[cfg(feature = "sqlx")]
+mod drivers;
 mod faults;
 mod fences;
 mod full;
+#[cfg(feature = "sqlx")]
+mod once;
 mod pooler;
 mod protect;
 mod relay;

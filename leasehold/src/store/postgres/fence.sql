@@ -56,19 +56,15 @@ BEGIN
     END IF;
 END $$;
 
--- The first statement of a transaction that writes under a lease kept in this database (F7).
---
--- It takes the lease's barrier shared and then looks, in a statement of its own: a takeover waits for this transaction,
--- or this look sees the takeover. That needs READ COMMITTED, where a statement sees what was committed before it. Under
--- stricter isolation the row is locked as well, which fails with 40001 if the snapshot is older than the row (F14).
-CREATE OR REPLACE FUNCTION leasehold.fence(p_name text, p_token bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+-- The lease as it stands, behind its barrier, which is held shared from here to the end of the transaction: a takeover
+-- waits for this transaction, or this look sees the takeover. The look is a statement of its own, after the wait. That
+-- needs READ COMMITTED, where a statement sees what was committed before it. Under stricter isolation the row is locked as
+-- well, which fails with 40001 if the snapshot is older than the row (F14).
+CREATE OR REPLACE FUNCTION leasehold.behind_barrier(p_name text) RETURNS leasehold.lease
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l leasehold.lease;
-    no leasehold.refusal;
 BEGIN
-    PERFORM leasehold.check_token(p_token);
-    PERFORM leasehold.check_not_alone('fence');
     PERFORM pg_advisory_xact_lock_shared(leasehold.barrier_key(p_name));
     IF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
         l := leasehold.known(p_name);
@@ -76,18 +72,61 @@ BEGIN
         SELECT * INTO l FROM leasehold.lease WHERE name = p_name FOR KEY SHARE;
         IF NOT FOUND THEN l := leasehold.known(p_name); END IF;
     END IF;
+    RETURN l;
+END $$;
+
+-- The first statement of a transaction that writes under a lease kept in this database (F7).
+CREATE OR REPLACE FUNCTION leasehold.fence(p_name text, p_token bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM leasehold.check_not_alone('fence');
+    PERFORM leasehold.pass_fence(p_name, p_token);
+END $$;
+COMMENT ON FUNCTION leasehold.fence(text, bigint) IS
+    'First statement of a transaction that writes under a lease: returns, or raises LH001 naming both tokens.';
+
+-- The same inside of a statement that writes, which may then be a transaction of its own (F17). Its snapshot is older
+-- than the wait for the barrier, so it may only compute from the rows that it writes, which are read anew (F12). The
+-- triggers of protect() come before it and refuse it.
+CREATE OR REPLACE FUNCTION leasehold.fenced(p_name text, p_token bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF current_query() !~* '\m(insert|update|delete|merge)\M' THEN
+        RAISE EXCEPTION 'leasehold.fenced protects the statement it is a part of, and this one writes nothing'
+            USING ERRCODE = 'LH002', HINT = format(
+                'WITH f AS MATERIALIZED (SELECT leasehold.fenced(%L, %s)) UPDATE ... FROM f WHERE ...', p_name, p_token);
+    END IF;
+    PERFORM leasehold.pass_fence(p_name, p_token);
+    RETURN true;
+END $$;
+COMMENT ON FUNCTION leasehold.fenced(text, bigint) IS
+    'Part of one statement that writes: WITH f AS MATERIALIZED (SELECT leasehold.fenced(name, token)) UPDATE ... FROM f.';
+
+CREATE OR REPLACE FUNCTION leasehold.pass_fence(p_name text, p_token bigint) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    l leasehold.lease;
+    no leasehold.refusal;
+BEGIN
+    PERFORM leasehold.check_token(p_token);
+    l := leasehold.behind_barrier(p_name);
     no := leasehold.issued(l, p_token);
     IF no.kind IS NOT NULL THEN
         RAISE EXCEPTION '%', leasehold.words(no) USING ERRCODE = 'LH001', CONSTRAINT = no.kind,
             DETAIL = format('lease %s, token %s, newest token %s', p_name, p_token, coalesce(l.token::text, 'none')),
             HINT = 'Another holder has taken over, or this one is too late. Roll back, stop working, and ask for the lease again.';
     END IF;
+    PERFORM leasehold.let_pass(l);
+END $$;
+
+-- From here to its end this transaction may write under the lease, which it holds the barrier of.
+CREATE OR REPLACE FUNCTION leasehold.let_pass(l leasehold.lease) RETURNS void
+LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
     PERFORM leasehold.limit_idleness(l.expires_at - clock_timestamp());
     PERFORM set_config('leasehold.passed', coalesce(current_setting('leasehold.passed', true), '')
-        || leasehold.pass(p_name), true);
+        || leasehold.pass(l.name), true);
 END $$;
-COMMENT ON FUNCTION leasehold.fence(text, bigint) IS
-    'First statement of a transaction that writes under a lease: returns, or raises LH001 naming both tokens.';
 
 -- A holder that freezes inside its transaction must not block its successor for long (F21). Only ever shorter.
 CREATE OR REPLACE FUNCTION leasehold.limit_idleness(p_left interval) RETURNS void

@@ -48,13 +48,17 @@ DO $$ BEGIN
     END IF;
 END $$;
 
--- The two-phase form for effects outside this database (I7): begin, do it with the same external key, complete.
+-- Begins work: with its effect in this transaction, which may then write under the lease as after fence(); or with one
+-- outside of this database (I7): begin, do it with the same external key, complete. p_holder null: the lease's own.
+--
+-- The wait for another session at the same key ends in 'in_progress'. The limit of it is this function's own, so that it
+-- does not outlast it in the caller's transaction.
 -- Not "begin": psql takes that word for the start of a body, and loads a dump of this schema as one broken statement.
 CREATE OR REPLACE FUNCTION leasehold.begin_work(
     p_scope text, p_key text, p_token bigint, p_attempt uuid, p_holder text, p_fingerprint bytea,
     p_take_over boolean DEFAULT true, p_born timestamptz DEFAULT NULL
 ) RETURNS leasehold.verdict
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 DECLARE
     l leasehold.lease;
     e leasehold.ledger;
@@ -62,29 +66,37 @@ DECLARE
 BEGIN
     PERFORM leasehold.check_text('lease name', p_scope, 200);
     PERFORM leasehold.check_text('ledger key', p_key, 200);
-    PERFORM leasehold.check_text('holder', p_holder, 200);
+    IF p_holder IS NOT NULL THEN PERFORM leasehold.check_text('holder', p_holder, 200); END IF;
     PERFORM leasehold.check_token(p_token);
     PERFORM leasehold.check_id('attempt', p_attempt);
     PERFORM leasehold.bound(5000);
-    PERFORM pg_advisory_xact_lock_shared(leasehold.barrier_key(p_scope));
-    LOOP
-        SELECT * INTO e FROM leasehold.ledger WHERE scope = p_scope AND key = p_key FOR UPDATE;
-        EXIT WHEN FOUND;
-        SELECT kept_from INTO v.kept_from FROM leasehold.meta;
-        IF p_born < v.kept_from THEN v.verdict := 'too_old'; RETURN v; END IF;
-        l := leasehold.known(p_scope);
-        v.refusal := leasehold.issued(l, p_token);
-        IF (v.refusal).kind IS NOT NULL THEN
-            v.verdict := 'refused';
-            PERFORM leasehold.note_refusal(p_scope, p_key, v.refusal);
-            RETURN v;
-        END IF;
-        INSERT INTO leasehold.ledger (scope, key, token, attempt, holder, fingerprint, begun_at)
-        VALUES (p_scope, p_key, p_token, p_attempt, p_holder, p_fingerprint, clock_timestamp()) ON CONFLICT DO NOTHING;
-        IF FOUND THEN v.verdict := 'begun'; RETURN v; END IF;
-    END LOOP;
+    l := leasehold.behind_barrier(p_scope);
+    BEGIN
+        LOOP
+            SELECT * INTO e FROM leasehold.ledger WHERE scope = p_scope AND key = p_key FOR UPDATE;
+            EXIT WHEN FOUND;
+            SELECT kept_from INTO v.kept_from FROM leasehold.meta;
+            IF p_born < v.kept_from THEN v.verdict := 'too_old'; RETURN v; END IF;
+            v.refusal := leasehold.issued(l, p_token);
+            IF (v.refusal).kind IS NOT NULL THEN
+                v.verdict := 'refused';
+                PERFORM leasehold.note_refusal(p_scope, p_key, v.refusal);
+                RETURN v;
+            END IF;
+            INSERT INTO leasehold.ledger (scope, key, token, attempt, holder, fingerprint, begun_at)
+            VALUES (p_scope, p_key, p_token, p_attempt, coalesce(p_holder, l.holder), p_fingerprint, clock_timestamp())
+            ON CONFLICT DO NOTHING;
+            IF FOUND THEN
+                PERFORM leasehold.let_pass(l);
+                v.verdict := 'begun';
+                RETURN v;
+            END IF;
+        END LOOP;
+    EXCEPTION WHEN lock_not_available THEN
+        v.verdict := 'in_progress';
+        RETURN v;
+    END;
     v.entry := e;
-    l := leasehold.known(p_scope);
     v.refusal := CASE WHEN p_token < e.token THEN ROW('stale', p_token, e.token, NULL)::leasehold.refusal
                       ELSE leasehold.issued(l, p_token) END;
     v.verdict := CASE
@@ -96,19 +108,49 @@ BEGIN
         WHEN NOT p_take_over THEN 'left_unfinished'
         ELSE 'took_over' END;
     IF v.verdict = 'took_over' THEN
-        UPDATE leasehold.ledger SET token = p_token, attempt = p_attempt, holder = p_holder,
+        UPDATE leasehold.ledger SET token = p_token, attempt = p_attempt, holder = coalesce(p_holder, l.holder),
             begun_at = clock_timestamp()
         WHERE scope = p_scope AND key = p_key;
+    END IF;
+    IF v.verdict IN ('took_over', 'resumed') THEN
+        PERFORM leasehold.let_pass(l);
     ELSIF v.verdict = 'refused' THEN
         PERFORM leasehold.note_refusal(p_scope, p_key, v.refusal);
     END IF;
     RETURN v;
 END $$;
 
+-- Begins work whose effect is in this transaction, and enters it as done: if the transaction commits it was (I4).
+CREATE OR REPLACE FUNCTION leasehold.claim(
+    p_scope text, p_key text, p_token bigint, p_attempt uuid, p_fingerprint bytea, p_born timestamptz DEFAULT NULL
+) RETURNS leasehold.verdict
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    v leasehold.verdict;
+BEGIN
+    v := leasehold.begin_work(p_scope, p_key, p_token, p_attempt, NULL, p_fingerprint, true, p_born);
+    IF v.verdict IN ('begun', 'resumed', 'took_over') THEN
+        UPDATE leasehold.ledger SET done_at = clock_timestamp(), response = '' WHERE scope = p_scope AND key = p_key;
+    END IF;
+    RETURN v;
+END $$;
+
+-- What a claim answers from now on.
+CREATE OR REPLACE FUNCTION leasehold.respond(p_scope text, p_key text, p_token bigint, p_attempt uuid, p_response bytea)
+RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    UPDATE leasehold.ledger SET response = p_response
+    WHERE scope = p_scope AND key = p_key AND token = p_token AND attempt = p_attempt AND done_at IS NOT NULL;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'this transaction has not claimed the ledger key % of %', p_key, p_scope USING ERRCODE = 'LH002';
+    END IF;
+END $$;
+
 -- Ends an entry that this attempt began under this token: done, with a response to replay, or gone (p_response null).
 CREATE OR REPLACE FUNCTION leasehold.finish(p_scope text, p_key text, p_token bigint, p_attempt uuid, p_response bytea)
 RETURNS leasehold.verdict
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET lock_timeout = '5s' AS $$
 DECLARE
     e leasehold.ledger;
     v leasehold.verdict;
@@ -141,3 +183,13 @@ BEGIN
     END IF;
     RETURN v;
 END $$;
+
+-- A verdict as one text for the drivers of other programs: times in microseconds since 1970, bytes in hex.
+CREATE OR REPLACE FUNCTION leasehold.told(v leasehold.verdict) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+    SELECT jsonb_build_object('verdict', v.verdict, 'kind', (v.refusal).kind, 'refused', (v.refusal).token,
+        'highest', (v.refusal).highest, 'kept_from', leasehold.micros(v.kept_from), 'token', (v.entry).token,
+        'attempt', replace((v.entry).attempt::text, '-', ''), 'holder', (v.entry).holder,
+        'fingerprint', encode((v.entry).fingerprint, 'hex'), 'begun_at', leasehold.micros((v.entry).begun_at),
+        'done_at', leasehold.micros((v.entry).done_at), 'response', encode((v.entry).response, 'hex'))::text
+$$;
