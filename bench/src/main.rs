@@ -4,6 +4,7 @@
 mod cpu;
 mod decide;
 mod keeper;
+mod postgres;
 mod sqlite;
 
 use clap::Parser;
@@ -16,6 +17,10 @@ enum Bench {
     Decide(decide::Args),
     /// A keeper at rest: its calls to the store, and the part of a core it takes
     Keeper(keeper::Args),
+    /// The PostgreSQL store beside bare updates of one row, its fences beside unfenced writes
+    Postgres(postgres::Args),
+    #[command(hide = true)]
+    PostgresHolder(postgres::Process),
     /// The SQLite store beside a bare loop of commits on the same disk
     Sqlite(sqlite::Args),
 }
@@ -24,6 +29,8 @@ fn main() -> anyhow::Result<()> {
     match Bench::parse() {
         Bench::Decide(args) => decide::run(&args),
         Bench::Keeper(args) => keeper::run(&args),
+        Bench::Postgres(args) => postgres::run(&args),
+        Bench::PostgresHolder(process) => process.run(),
         Bench::Sqlite(args) => sqlite::run(&args),
     }
 }

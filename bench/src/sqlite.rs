@@ -43,18 +43,18 @@ pub(crate) struct Args {
 
 /// How often something was done, and in what time.
 #[derive(Debug, Default)]
-struct Rate {
+pub(crate) struct Rate {
     done: u64,
     took: Duration,
 }
 
 impl Rate {
-    fn add(&mut self, done: u64, took: Duration) {
+    pub(crate) fn add(&mut self, done: u64, took: Duration) {
         self.done += done;
         self.took += took;
     }
 
-    fn per_second(&self) -> f64 {
+    pub(crate) fn per_second(&self) -> f64 {
         self.done as f64 / self.took.as_secs_f64().max(f64::MIN_POSITIVE)
     }
 }
@@ -120,7 +120,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn judge(what: &str, ratio: f64, bar: f64) -> bool {
+pub(crate) fn judge(what: &str, ratio: f64, bar: f64) -> bool {
     let met = ratio >= bar;
     println!(
         "{ratio:>9.2}    {what}, bar {bar}: {}",
@@ -129,7 +129,7 @@ fn judge(what: &str, ratio: f64, bar: f64) -> bool {
     met
 }
 
-fn turn(
+pub(crate) fn turn(
     clock: &BootClock,
     rate: &mut Rate,
     run: impl FnOnce() -> anyhow::Result<u64>,
@@ -141,17 +141,17 @@ fn turn(
 }
 
 /// The disk alone.
-struct SyncedWrites(File);
+pub(crate) struct SyncedWrites(File);
 
 impl SyncedWrites {
-    fn new(folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn new(folder: &Path) -> anyhow::Result<Self> {
         let file = File::create(folder.join("synced"))?;
         file.write_all_at(&[0; 4096], 0)?;
         file.sync_all()?;
         Ok(Self(file))
     }
 
-    fn run(&self, clock: &BootClock, until: BootTime) -> anyhow::Result<u64> {
+    pub(crate) fn run(&self, clock: &BootClock, until: BootTime) -> anyhow::Result<u64> {
         let mut done: u64 = 0;
         while clock.now() < until {
             self.0.write_all_at(&[done as u8; 4096], 0)?;

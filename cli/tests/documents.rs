@@ -6,7 +6,18 @@
 //! - `rust` blocks are doc tests of the library. `text` blocks show, and have no commands in them.
 //! - Commands that build (`make`, `cargo`) are not run again by the tests they start: what they name must exist.
 //!
-//! The port 4850 stands for a free one. The blocks of one document run in its order, in one empty home folder, with this build's `leasehold` on the path.
+//! The port 4850 stands for a free one.
+//! A document that speaks of a PostgreSQL server at 127.0.0.1:5432 finds one of its own, at another port.
+//!
+//! The blocks of one document run in its order, in one empty home folder, with this build's `leasehold` on the path.
+
+#[allow(
+    dead_code,
+    unreachable_pub,
+    reason = "the library's tests use all of it"
+)]
+#[path = "../../leasehold/tests/postgres/server.rs"]
+mod server;
 
 use std::{
     env, fs,
@@ -39,8 +50,17 @@ fn a_document_that_lies_is_caught() {
 
 /// Runs the blocks of a document and answers how many commands that were.
 fn run(document: &str) -> usize {
-    let text = fs::read_to_string(root().join(document)).expect("the document is there");
-    let text = text.replace("4850", &free_port().to_string());
+    let mut text = fs::read_to_string(root().join(document)).expect("the document is there");
+    text = text.replace("4850", &free_port().to_string());
+    let server = text.contains(SERVER).then(server::Version::one);
+    let server = match server {
+        Some(None) => return usize::MAX, // It has been said that it is skipped.
+        Some(Some(version)) => Some(server::Server::start(&version)),
+        None => None,
+    };
+    if let Some(server) = &server {
+        text = text.replace(SERVER, &format!("127.0.0.1:{}", server.port()));
+    }
     let home = tempfile::tempdir().expect("a folder for the test");
     let mut ran = 0;
     for block in blocks(&text) {
@@ -101,6 +121,8 @@ fn console(block: &Block, at: &str, home: &Path) -> usize {
     steps.len()
 }
 
+/// Where documents say that a PostgreSQL server is.
+const SERVER: &str = "127.0.0.1:5432";
 /// Ends the output of one command.
 const END: &str = "\u{1e}";
 

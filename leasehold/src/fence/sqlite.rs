@@ -47,30 +47,8 @@ use crate::{
 const FENCES: &str = "leasehold_fence";
 const LEDGER: &str = "leasehold_ledger";
 
-const TABLES: &str = "
-CREATE TABLE IF NOT EXISTS leasehold_fence(
-  resource TEXT    PRIMARY KEY,
-  lease    TEXT    NOT NULL,
-  token    INTEGER NOT NULL CHECK (token > 0)
-) STRICT, WITHOUT ROWID;
-CREATE TABLE IF NOT EXISTS leasehold_ledger(
-  lease       TEXT    NOT NULL,
-  key         TEXT    NOT NULL,
-  token       INTEGER NOT NULL CHECK (token > 0),
-  attempt     BLOB    NOT NULL,
-  holder      TEXT    NOT NULL,
-  fingerprint BLOB    NOT NULL,
-  begun       INTEGER NOT NULL,
-  done        INTEGER,
-  response    BLOB,
-  PRIMARY KEY (lease, key)
-) STRICT;
-CREATE TABLE IF NOT EXISTS leasehold_kept(
-  one       INTEGER PRIMARY KEY CHECK (one = 1),
-  kept_from INTEGER NOT NULL
-) STRICT;
-INSERT OR IGNORE INTO leasehold_kept VALUES (1, 0);
-";
+/// In front of the names of the tables in a user's database.
+const PREFIX: &str = "leasehold_";
 
 /// What came of [`once`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +65,20 @@ pub fn prepare(db: &Connection) -> Result<(), FenceError> {
     if application == schema::APPLICATION {
         return Err(FenceError::IsStore);
     }
-    Ok(db.execute_batch(TABLES)?)
+    Ok(db.execute_batch(&script())?)
+}
+
+/// All that [`prepare`] does, for programs in other languages. It can be run again.
+pub fn script() -> String {
+    contents::tables(PREFIX)
+        + "\
+-- Requests for work from before this are refused by their age.
+CREATE TABLE IF NOT EXISTS leasehold_kept(
+  one       INTEGER PRIMARY KEY CHECK (one = 1),
+  kept_from INTEGER NOT NULL
+) STRICT;
+INSERT OR IGNORE INTO leasehold_kept VALUES (1, 0);
+"
 }
 
 /// Raises the fence of `resource` in a transaction of its own, which is committed when this returns: the barrier of a new

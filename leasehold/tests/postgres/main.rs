@@ -13,6 +13,7 @@ mod fences;
 mod full;
 #[cfg(feature = "sqlx")]
 mod once;
+mod outbox;
 mod pooler;
 mod protect;
 mod relay;

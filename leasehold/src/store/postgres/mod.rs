@@ -40,6 +40,14 @@ use super::{Changes, Finding, Profile, Recorded, Store, StoreError};
 /// The version of the tables and functions that this program speaks to.
 pub const SCHEMA_VERSION: i32 = 1;
 
+const NO_PAIRS: &str =
+    "this store keeps no pairs: the database has tables of your own, see leasehold.protect";
+
+/// Ends the sessions in whose transactions a lease that ended more than a ttl ago is still fenced (A19).
+const EVICT: &str = "SELECT string_agg(n || ' of lease ' || name, ', ') FROM \
+    (SELECT name, leasehold.evict(name) AS n FROM leasehold.lease WHERE expires_at < clock_timestamp()) ended \
+    WHERE n > 0";
+
 /// Leases in a PostgreSQL database.
 #[derive(Debug)]
 pub struct PostgresStore {
@@ -130,7 +138,10 @@ impl Store for PostgresStore {
     async fn apply(&self, op: Op) -> Result<Outcome, StoreError> {
         match op {
             Op::Lease { name, command } => self.lease(name, command).await,
-            Op::Raise { resource, proof: Proof { lease, token } } => {
+            Op::Raise {
+                resource,
+                proof: Proof { lease, token },
+            } => {
                 let sent = self.call(move |links| async move {
                     let values =
                         [string(resource.as_str()), string(lease.as_str()), int(token.get())];
@@ -141,7 +152,15 @@ impl Store for PostgresStore {
                 });
                 Ok(sent.await?.map_or(Outcome::Done, Outcome::Refused))
             }
-            Op::Begin(Begin { work, token, attempt, holder, fingerprint, unfinished, born }) => {
+            Op::Begin(Begin {
+                work,
+                token,
+                attempt,
+                holder,
+                fingerprint,
+                unfinished,
+                born,
+            }) => {
                 let take_over = unfinished == leasehold_core::Unfinished::TakeOver;
                 let born = born.map(|born| (born.as_nanos() / 1000) as i64);
                 let values = vec![
@@ -159,20 +178,27 @@ impl Store for PostgresStore {
             }
             Op::Complete(asked) => {
                 let response = Some(asked.response.as_bytes().to_vec());
-                self.finish(asked.work, asked.token, asked.attempt.bits(), response).await
+                self.finish(asked.work, asked.token, asked.attempt.bits(), response)
+                    .await
             }
-            Op::Abandon(asked) => self.finish(asked.work, asked.token, asked.attempt.bits(), None).await,
+            Op::Abandon(asked) => {
+                self.finish(asked.work, asked.token, asked.attempt.bits(), None)
+                    .await
+            }
             Op::Bump { above } => {
                 let sent = self.call(move |links| async move {
                     let sql = "SELECT why, newest, most, leasehold.micros(wall) AS wall, \
                                leasehold.micros(event) AS event FROM leasehold.try_bump($1)";
                     let rows = links.query(sql, &params(&[int(above.get())])).await?;
-                    rows.first().map_or_else(|| Err(fault::unknown("no answer")), |row| rows::bumped(row, above))
+                    rows.first().map_or_else(
+                        || Err(fault::unknown("no answer")),
+                        |row| rows::bumped(row, above),
+                    )
                 });
                 sent.await
             }
             Op::Put { .. } | Op::Delete { .. } => Err(StoreError::Invalid {
-                what: "this store keeps no pairs: the database has tables of your own, see leasehold.protect".into(),
+                what: NO_PAIRS.into(),
             }),
         }
     }
@@ -210,7 +236,7 @@ impl Store for PostgresStore {
 
     async fn pair(&self, _key: &Key) -> Result<Option<Pair>, StoreError> {
         Err(StoreError::Invalid {
-            what: "this store keeps no pairs".into(),
+            what: NO_PAIRS.into(),
         })
     }
 
@@ -265,6 +291,13 @@ impl Store for PostgresStore {
         let rows = self.read("SELECT leasehold.collect()", []).await?;
         rows.first()
             .map_or(Ok(0), |row| Ok(row.get::<_, i64>(0).unsigned_abs()))
+    }
+
+    async fn evict(&self) -> Result<Option<String>, StoreError> {
+        let rows = self.read(EVICT, []).await?;
+        let row = rows.first().ok_or_else(|| fault::unknown("no answer"))?;
+        let ended: Option<&str> = rows::column(row, "string_agg")?;
+        Ok(ended.map(|ended| format!("sessions with a frozen transaction: {ended}")))
     }
 
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {

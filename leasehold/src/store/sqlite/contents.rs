@@ -9,6 +9,33 @@ use rusqlite::{Connection, params};
 use super::columns::{Result, damaged, id, nanos, stored_token, token, wall};
 use crate::store::Recorded;
 
+/// The tables of fences and ledger, with this in front of their names: the store's own, and those in a user's database.
+pub(crate) fn tables(prefix: &str) -> String {
+    format!(
+        "\
+-- The largest token seen, for each receiver.
+CREATE TABLE IF NOT EXISTS {prefix}fence(
+  resource TEXT    PRIMARY KEY,
+  lease    TEXT    NOT NULL,
+  token    INTEGER NOT NULL CHECK (token > 0)
+) STRICT, WITHOUT ROWID;
+-- Work that is done once, under its business fact. Times are nanoseconds since 1970; done is null while it is not.
+CREATE TABLE IF NOT EXISTS {prefix}ledger(
+  lease       TEXT    NOT NULL,
+  key         TEXT    NOT NULL,
+  token       INTEGER NOT NULL CHECK (token > 0),
+  attempt     BLOB    NOT NULL,
+  holder      TEXT    NOT NULL,
+  fingerprint BLOB    NOT NULL,
+  begun       INTEGER NOT NULL,
+  done        INTEGER,
+  response    BLOB,
+  PRIMARY KEY (lease, key)
+) STRICT;
+"
+    )
+}
+
 /// Postcard: the history is for this program; `leasehold history --json` is for others.
 pub(super) fn encode(what: &What) -> Result<Vec<u8>> {
     postcard::to_allocvec(what).or_else(|error| damaged(&error.to_string()))

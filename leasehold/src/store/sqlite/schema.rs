@@ -3,6 +3,7 @@
 use rusqlite::{Connection, ErrorCode, OpenFlags, OptionalExtension};
 
 use super::{
+    contents,
     place::{self, Place},
     side::Side,
 };
@@ -56,23 +57,6 @@ CREATE TABLE pair(
   lease TEXT,
   token INTEGER
 ) STRICT;
-CREATE TABLE fence(
-  resource TEXT    PRIMARY KEY,
-  lease    TEXT    NOT NULL,
-  token    INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
-CREATE TABLE ledger(
-  lease       TEXT    NOT NULL,
-  key         TEXT    NOT NULL,
-  token       INTEGER NOT NULL,
-  attempt     BLOB    NOT NULL,
-  holder      TEXT    NOT NULL,
-  fingerprint BLOB    NOT NULL,
-  begun       INTEGER NOT NULL,
-  done        INTEGER,
-  response    BLOB,
-  PRIMARY KEY (lease, key)
-) STRICT;
 CREATE TABLE event(
   number INTEGER PRIMARY KEY,
   at     INTEGER NOT NULL,
@@ -80,7 +64,6 @@ CREATE TABLE event(
   what   BLOB    NOT NULL
 ) STRICT;
 CREATE INDEX event_of ON event(lease, number);
-CREATE INDEX ledger_age ON ledger(coalesce(done, begun));
 ";
 
 /// Opens a connection to the file of `place`, which must be there. Checks what can be checked without a transaction.
@@ -137,6 +120,8 @@ pub(super) fn create(db: &Connection, place: &Place, id: u128) -> Result<(), Sto
     let make = || -> rusqlite::Result<()> {
         db.execute_batch("BEGIN IMMEDIATE")?;
         db.execute_batch(TABLES)?;
+        db.execute_batch(&contents::tables(""))?;
+        db.execute_batch("CREATE INDEX ledger_age ON ledger(coalesce(done, begun))")?;
         db.execute(
             "INSERT INTO store VALUES (1, ?1, 0, 0, NULL, 0)",
             [id.to_be_bytes()],
