@@ -15,7 +15,7 @@
 //! ends the tenure of the guard (F9).
 //!
 //! # Round trips
-//! [`write`] sends BEGIN, check, one statement and COMMIT together: one round trip (F17). Within a longer transaction of
+//! [`write()`] sends BEGIN, check, one statement and COMMIT together: one round trip (F17). Within a longer transaction of
 //! tokio-postgres the check may travel with what follows it, since the server does them in order:
 //! `tokio::join!(biased; check(&step, guard), step.execute(…))`. With sqlx, or any other client, a single statement can
 //! check and write: `WITH f AS MATERIALIZED (SELECT leasehold.fenced('nightly', 2)) UPDATE … FROM f WHERE …`. It must use
