@@ -7,13 +7,16 @@ use std::{env, path::PathBuf, sync::Arc};
 use etcetera::BaseStrategy;
 use leasehold::{
     clock::{BootClock, Clock},
-    store::{SharedStore, connect},
+    store::{SharedStore, connect, http::HttpStore},
 };
 
 use crate::{args::Global, exit::Failure, parse};
 
 /// The store, if `--store` does not say it.
 const STORE: &str = "LEASEHOLD_STORE";
+
+/// What a server that asks who calls is shown.
+const CREDENTIAL: &str = "LEASEHOLD_CREDENTIAL";
 
 /// See the module.
 pub(crate) struct App {
@@ -45,7 +48,19 @@ impl App {
 
     /// Connects to the store. The store makes its file, for its user alone, if it is not there.
     pub(crate) async fn open(&self) -> Result<SharedStore, Failure> {
-        connect(&self.url()?).await.map_err(Failure::from)
+        let url = self.url()?;
+        if !url.starts_with("http") {
+            return connect(&url).await.map_err(Failure::from);
+        }
+        let secret = match env::var_os(CREDENTIAL) {
+            Some(secret) => Some(
+                secret
+                    .into_string()
+                    .map_err(|_| Failure::usage(format!("{CREDENTIAL} is not UTF-8")))?,
+            ),
+            None => None,
+        };
+        Ok(HttpStore::connect_as(&url, secret.as_deref()).await?)
     }
 
     /// Where the store is, without a password.

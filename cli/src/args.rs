@@ -72,6 +72,9 @@ pub(crate) enum Command {
     Delete(crate::delete::Delete),
     /// Serve the store over HTTP, for programs in every language
     Serve(crate::serve::Serve),
+    /// Make credentials for callers of a server
+    #[command(subcommand)]
+    Token(crate::token::Token),
     /// Tell what this setup guarantees and what in it breaks a promise
     Doctor(crate::doctor::Doctor),
     /// Step in as an operator; every act only raises tokens
@@ -97,6 +100,7 @@ const GROUPS: [(&str, &[&str]); 5] = [
         "Operate",
         &[
             "serve",
+            "token",
             "doctor",
             "admin",
             "sql",

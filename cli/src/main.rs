@@ -34,6 +34,7 @@ mod sql;
 mod status;
 mod stop;
 mod supervise;
+mod token;
 mod twins;
 mod view;
 mod watch;
@@ -79,6 +80,7 @@ async fn run(command: Command, app: &App) -> Result<Exit, Failure> {
         Command::Get(command) => command.run(app).await,
         Command::Delete(command) => command.run(app).await,
         Command::Serve(command) => command.run(app).await,
+        Command::Token(command) => command.run(app),
         Command::Doctor(command) => command.run(app).await,
         Command::Admin(command) => command.run(app).await,
         Command::Sql(command) => command.run(),

@@ -2,10 +2,13 @@
 //!
 //! Without credentials it is for the programs of one machine: any other address is refused unless the user insists.
 
-use std::{net::SocketAddr, num::NonZeroUsize, thread::available_parallelism};
+use std::{
+    fs, net::SocketAddr, num::NonZeroUsize, os::unix::fs::MetadataExt, path::PathBuf,
+    thread::available_parallelism,
+};
 
 use leasehold::store::SharedStore;
-use leasehold_server::Config;
+use leasehold_server::{Config, Credentials};
 use tokio::{
     net::{TcpListener, TcpSocket},
     runtime::{Builder, Runtime},
@@ -20,13 +23,16 @@ use crate::{
     view::Serving,
 };
 
+/// A file of credentials has no more bytes.
+const LARGEST: u64 = 16 * 1024 * 1024;
 /// Connections that are not yet accepted.
 const BACKLOG: u32 = 1024;
 
 /// See the module.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Serves the store of --store on this machine, without credentials, to whoever reaches the address.
+Serves the store of --store on this machine to whoever reaches the address, or with --credentials to
+those whom the file names.
 SIGTERM or Ctrl-C ends it: waiters are answered, and what is under way ends first.
 
 Examples:
@@ -39,12 +45,15 @@ pub(crate) struct Serve {
     /// Where to listen; port 0 is a free one
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:4850")]
     listen: SocketAddr,
-    /// Listen on an address that others reach, though nothing is encrypted and nobody is asked who he is
+    /// Listen on an address that others reach, though nothing is encrypted
     #[arg(long)]
     insecure: bool,
     /// A name under which browsers may reach it, beside addresses and localhost; may be given several times
     #[arg(long, value_name = "NAME")]
     host: Vec<String>,
+    /// Ask who calls, and let each do what this file says; see `leasehold token create`
+    #[arg(long, value_name = "FILE")]
+    credentials: Option<PathBuf>,
 }
 
 impl Serve {
@@ -73,14 +82,16 @@ impl Serve {
         runtime: &Runtime,
         stop: &mut Stop,
     ) -> Result<Exit, Failure> {
+        let credentials = self.callers()?;
         let listener = {
             let _inside = runtime.enter();
             self.listen()?
         };
         let at = listener.local_addr().map_err(|error| self.cannot(&error))?;
-        announce(app, at)?;
+        announce(app, at, self.credentials.is_some())?;
         let config = Config {
             hosts: self.host.clone(),
+            credentials,
             ..Config::default()
         };
         let (told, asked) = oneshot::channel::<()>();
@@ -106,8 +117,8 @@ impl Serve {
         let at = self.listen;
         if !at.ip().is_loopback() && !self.insecure {
             return Err(Failure::usage(format!(
-                "--listen {at} is not allowed: others reach it, and nobody is asked who he is; listen on 127.0.0.1 behind \
-                 a proxy that asks, or say --insecure"
+                "--listen {at} is not allowed: others reach it and nothing is encrypted; listen on 127.0.0.1 behind a \
+                 proxy that does, or say --insecure"
             )));
         }
         match app.url()?.split(':').next() {
@@ -116,6 +127,26 @@ impl Serve {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Whoever can write the file can do everything, so nobody else may.
+    fn callers(&self) -> Result<Option<Credentials>, Failure> {
+        let Some(file) = &self.credentials else {
+            return Ok(None);
+        };
+        let wrong =
+            |what: String| Failure::usage(format!("--credentials {}: {what}", file.display()));
+        let meta = fs::metadata(file).map_err(|error| wrong(error.to_string()))?;
+        if !meta.is_file() || meta.len() > LARGEST {
+            return Err(wrong(format!(
+                "it is not a file of at most {LARGEST} bytes"
+            )));
+        }
+        if meta.mode() & 0o022 != 0 {
+            return Err(wrong("others may write it: chmod go-w it".to_owned()));
+        }
+        let text = fs::read_to_string(file).map_err(|error| wrong(error.to_string()))?;
+        Credentials::parse(&text).map(Some).map_err(wrong)
     }
 
     /// On the runtime that it is called in.
@@ -139,7 +170,7 @@ impl Serve {
 }
 
 /// Says where it is, once it can be reached.
-fn announce(app: &App, at: SocketAddr) -> Result<(), Failure> {
+fn announce(app: &App, at: SocketAddr, asks: bool) -> Result<(), Failure> {
     let store = app.place()?;
     if app.json {
         return out::json(&Serving {
@@ -147,7 +178,7 @@ fn announce(app: &App, at: SocketAddr) -> Result<(), Failure> {
             store: &store,
         });
     }
-    let open = match at.ip().is_loopback() {
+    let open = match at.ip().is_loopback() || asks {
         true => "",
         false => "; whoever reaches it may do everything",
     };

@@ -32,9 +32,14 @@ impl Server {
 
     /// `None`: the address is not free.
     fn at(place: &Place, address: &str) -> Option<Self> {
+        Self::with(place, address, &[])
+    }
+
+    fn with(place: &Place, address: &str, options: &[&str]) -> Option<Self> {
         let mut child = place
             .command()
             .args(["--json", "serve", "--listen", address])
+            .args(options)
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
@@ -323,4 +328,64 @@ fn what_would_be_open_to_others_is_refused_and_what_cannot_be_served_too() {
         "error: ",
         "the server was not reached",
     );
+}
+
+/// Each caller does what the file gives, and the file keeps no secret.
+#[test]
+fn a_server_with_credentials_asks_who_calls() {
+    let place = Place::new();
+    place
+        .args(["token", "create", "ci", "--file", "callers"])
+        .fails(2, "error: ", "without a right");
+    place
+        .args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--credentials",
+            "callers",
+        ])
+        .fails(2, "error: ", "callers");
+    let secret = place.ok("token create ci --hold ci/ --file callers").out;
+    let secret = secret.trim();
+    let kept = fs::read_to_string(place.path("callers")).unwrap();
+    assert!(
+        secret.starts_with("leasehold_") && !kept.contains(&secret["leasehold_".len()..]),
+        "{kept}"
+    );
+    assert_eq!(common::mode(&place.path("callers")), 0o600);
+
+    let server =
+        Server::with(&place, "127.0.0.1:0", &["--credentials", "callers"]).expect("a free port");
+    let as_nobody = run(&mut server.command(&place, "list ci/"), b"");
+    as_nobody.fails(2, "error: ", "credential");
+    let with_secret = |args: &str| {
+        run(
+            server
+                .command(&place, args)
+                .env("LEASEHOLD_CREDENTIAL", secret),
+            b"",
+        )
+    };
+    let ran = with_secret("run ci/deploy -- printenv LEASEHOLD_TOKEN");
+    assert_eq!((ran.code, ran.out.as_str()), (0, "1\n"), "{ran:?}");
+    with_secret("acquire other").fails(2, "error: ", "no right");
+    with_secret("admin force-release ci/deploy").fails(2, "error: ", "no right");
+    assert_eq!(
+        place.json("list")["lease"],
+        "ci/deploy",
+        "nothing else was taken"
+    );
+
+    let path = place.path("callers");
+    fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    place
+        .args([
+            "serve",
+            "--listen",
+            "127.0.0.1:0",
+            "--credentials",
+            "callers",
+        ])
+        .fails(2, "error: ", "others may write it");
 }

@@ -1,19 +1,24 @@
-//! What every request passes: pages of others are kept out, and it is counted.
+//! What every request passes: who asks and whether it may, and at a server without credentials that it is no page of
+//! others. Then it is counted, and what changes something is told to the audit log.
 //!
 //! A server on loopback without credentials is open to the programs of its machine, but must not be to the pages in its
 //! browsers: a page of somebody else is refused by `Sec-Fetch-Site` and `Origin`, a name that was bent to point here by `Host`.
 
-use std::sync::Arc;
+use std::{collections::HashMap, sync::Arc};
 
 use axum::{
     body::Body,
-    extract::{MatchedPath, State},
-    http::{HeaderMap, HeaderValue, Request, StatusCode, header, uri::Authority},
+    extract::{FromRequestParts, MatchedPath, Query, RawPathParams, State},
+    http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri, header, uri::Authority},
     middleware::Next,
     response::{IntoResponse, Response},
 };
 
-use crate::{app::App, problem::Problem};
+use crate::{
+    app::App,
+    problem::Problem,
+    rights::{Caller, Credential, needed},
+};
 
 pub(crate) async fn pass(
     State(app): State<Arc<App>>,
@@ -22,10 +27,11 @@ pub(crate) async fn pass(
 ) -> Response {
     let received = app.clock.now();
     let route = request.extensions().get::<MatchedPath>().cloned();
-    let host = request.uri().authority().cloned();
-    let mut response = match admit(&app, host, request.headers()) {
-        Ok(()) => next.run(request).await,
-        Err(problem) => problem.into_response(),
+    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    let method = request.method().clone();
+    let (caller, mut response) = match identify(&app, route, request).await {
+        Ok((caller, request)) => (caller, next.run(request).await),
+        Err((caller, problem)) => (caller, problem.into_response()),
     };
     let headers = response.headers_mut();
     headers.insert(
@@ -35,18 +41,72 @@ pub(crate) async fn pass(
     headers
         .entry(header::CACHE_CONTROL)
         .or_insert(HeaderValue::from_static("no-store"));
-    let route = route.as_ref().map_or("none", MatchedPath::as_str);
+    let status = response.status();
     let took = app.clock.now().since(received);
-    app.metrics.answered(route, response.status().as_u16());
-    if response.status().is_server_error() {
-        tracing::warn!(
-            route,
-            status = response.status().as_u16(),
-            ?took,
-            "a request failed"
-        );
+    app.metrics.answered(route, status.as_u16());
+    if app.config.credentials.is_some()
+        && (method != Method::GET || status == StatusCode::FORBIDDEN)
+    {
+        let caller = caller
+            .as_ref()
+            .map_or("nobody", |caller| caller.name.as_str());
+        tracing::info!(target: "audit", caller, %method, route, status = status.as_u16());
+    }
+    if status.is_server_error() {
+        tracing::warn!(route, status = status.as_u16(), ?took, "a request failed");
     }
     response
+}
+
+type Known = Option<Arc<Credential>>;
+
+/// Who asks, and whether it may. At a server with credentials nobody unknown learns more than that.
+async fn identify(
+    app: &App,
+    route: &str,
+    request: Request<Body>,
+) -> Result<(Known, Request<Body>), (Known, Problem)> {
+    let (mut parts, body) = request.into_parts();
+    let caller = match &app.config.credentials {
+        // A probe sends no secret, and learns only that the process answers.
+        Some(_) if route == "/healthz" => None,
+        None => {
+            let host = parts.uri.authority().cloned();
+            admit(app, host, &parts.headers).map_err(|problem| (None, problem))?;
+            None
+        }
+        Some(credentials) => {
+            let Some(caller) = credentials.caller(&parts.headers) else {
+                return Err((None, Problem::unauthorized()));
+            };
+            let params = RawPathParams::from_request_parts(&mut parts, &())
+                .await
+                .ok();
+            let name = params
+                .as_ref()
+                .and_then(|params| params.iter().next())
+                .map_or("", |(_, name)| name);
+            let prefix = prefix(&parts.uri);
+            let known = Caller(Some(caller.clone()));
+            match needed(&parts.method, route, name, &prefix) {
+                Some((right, name)) if route != "none" && !known.may(right, name) => {
+                    return Err((Some(caller), Problem::forbidden()));
+                }
+                _ => Some(caller),
+            }
+        }
+    };
+    parts.extensions.insert(Caller(caller.clone()));
+    Ok((caller, Request::from_parts(parts, body)))
+}
+
+/// The prefix that a list or a stream is asked for; one that cannot be read is all.
+fn prefix(uri: &Uri) -> String {
+    let query: Result<Query<HashMap<String, String>>, _> = Query::try_from_uri(uri);
+    query
+        .ok()
+        .and_then(|Query(mut query)| query.remove("prefix"))
+        .unwrap_or_default()
 }
 
 fn admit(app: &App, authority: Option<Authority>, headers: &HeaderMap) -> Result<(), Problem> {

@@ -2,7 +2,12 @@
 
 use std::{sync::Arc, time::Duration};
 
-use axum::{body::Body, extract::State, http::Request, response::Response};
+use axum::{
+    body::Body,
+    extract::{Extension, State},
+    http::Request,
+    response::Response,
+};
 use leasehold::{
     LeaseName, StoreError,
     core::{Answer, Command, Lost, Op, Outcome, Status},
@@ -20,6 +25,7 @@ use crate::{
     app::App,
     body::{self, Names},
     problem::{self, Problem},
+    rights::Caller,
     waiters,
 };
 
@@ -125,8 +131,12 @@ async fn simple(
     Ok(answer(app.apply(op).await))
 }
 
-/// Many operations, each with an answer of its own; a bad one fails the whole request, and nothing is done.
-pub(crate) async fn batch(State(app): State<Arc<App>>, request: Request<Body>) -> Answered {
+/// Many operations, each with an answer of its own; one that makes no sense fails the whole request, and nothing is done.
+pub(crate) async fn batch(
+    State(app): State<Arc<App>>,
+    Extension(caller): Extension<Caller>,
+    request: Request<Body>,
+) -> Answered {
     let fields = body::object(&app, request).await?;
     let Batch { ops } = body::parse(Value::Object(fields))?;
     if ops.len() > BATCH_OPS {
@@ -140,14 +150,23 @@ pub(crate) async fn batch(State(app): State<Arc<App>>, request: Request<Body>) -
         Op::try_from(ask).map_err(|error| Problem::invalid(format!("ops[{place}]: {error}")))
     });
     let ops: Vec<Op> = ops.collect::<Result<_, _>>()?;
-    let raises: Vec<_> = ops.iter().map(admissions::raise_of).collect();
-    let outcomes = app.apply_all(ops).await;
-    let mut answers = Vec::with_capacity(outcomes.len());
-    for (outcome, raise) in outcomes.into_iter().zip(raises) {
-        answers.push(Reply::from(match raise {
-            Some(raise) => app.admissions.drained(&app, raise, outcome).await,
-            None => outcome,
-        }));
+    let allowed: Vec<bool> = ops.iter().map(|op| caller.may_do(op)).collect();
+    let mut allowed_ops = ops;
+    let mut places = allowed.iter();
+    allowed_ops.retain(|_| places.next().is_some_and(|allowed| *allowed));
+    let raises: Vec<_> = allowed_ops.iter().map(admissions::raise_of).collect();
+    let outcomes = app.apply_all(allowed_ops).await;
+    let mut done = outcomes.into_iter().zip(raises);
+    let mut answers = Vec::with_capacity(allowed.len());
+    for allowed in allowed {
+        let outcome = match allowed.then(|| done.next()).flatten() {
+            None => Err(StoreError::Invalid {
+                what: "the credential gives no right to this".to_owned(),
+            }),
+            Some((outcome, Some(raise))) => app.admissions.drained(&app, raise, outcome).await,
+            Some((outcome, None)) => outcome,
+        };
+        answers.push(Reply::from(outcome));
     }
     Ok(problem::ok(&Replies { answers }))
 }

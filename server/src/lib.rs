@@ -14,6 +14,7 @@ mod leases;
 mod metrics;
 mod operate;
 mod problem;
+mod rights;
 mod routes;
 mod waiters;
 mod watch;
@@ -25,6 +26,7 @@ use tokio::{net::TcpListener, sync::watch as signal};
 
 use crate::{admissions::Admissions, app::App, feed::Feed, metrics::Metrics, waiters::Waiters};
 
+pub use rights::{Credential, Credentials, Right, Rule};
 pub use routes::{OPENAPI, ROUTES};
 
 /// Limits, each with its reason.
@@ -47,6 +49,8 @@ pub struct Config {
     /// Names under which a browser may reach this server, beside addresses and `localhost`: a page of somebody else whose
     /// name was bent to point here is refused.
     pub hosts: Vec<String>,
+    /// Who may do what; `None`: whoever reaches the server may do everything.
+    pub credentials: Option<Credentials>,
 }
 
 impl Default for Config {
@@ -60,6 +64,7 @@ impl Default for Config {
             watchers: 1_000,
             drain: Duration::from_secs(10),
             hosts: Vec::new(),
+            credentials: None,
         }
     }
 }

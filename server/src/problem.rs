@@ -57,6 +57,21 @@ impl Problem {
         Self::new(StatusCode::TOO_MANY_REQUESTS, "too-many", detail).of_kind(ErrorKind::Unavailable)
     }
 
+    /// Nobody known asks, and learns no more than that.
+    pub(crate) fn unauthorized() -> Self {
+        Self::new(
+            StatusCode::UNAUTHORIZED,
+            "unauthorized",
+            "send a credential: Authorization: Bearer SECRET",
+        )
+    }
+
+    /// The caller has no such right.
+    pub(crate) fn forbidden() -> Self {
+        let detail = "the credential gives no right to this";
+        Self::new(StatusCode::FORBIDDEN, "forbidden", detail)
+    }
+
     /// So that a client finds it as it would find the answer of a store.
     fn of_kind(self, kind: ErrorKind) -> Self {
         let kind = serde_json::to_value(kind).unwrap_or_default();
@@ -97,6 +112,10 @@ impl IntoResponse for Problem {
             StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS
         );
         let mut response = write(self.status, "application/problem+json", &body);
+        if self.status == StatusCode::UNAUTHORIZED {
+            let headers = response.headers_mut();
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
         if again {
             let headers = response.headers_mut();
             headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));

@@ -9,6 +9,7 @@ mod client;
 mod contract;
 mod described;
 mod rig;
+mod rights;
 mod routes;
 mod waiting;
 mod watching;

@@ -6,7 +6,7 @@ use std::{
 };
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_util::{
     client::legacy::{Client, connect::HttpConnector},
@@ -32,6 +32,8 @@ const LARGEST: usize = 128 * 1024 * 1024;
 pub(super) struct Link {
     address: Address,
     client: Client<HttpConnector, Full<Bytes>>,
+    /// What the servers are shown, marked as secret.
+    credential: Option<HeaderValue>,
     /// The server that answered last.
     preferred: AtomicUsize,
 }
@@ -93,7 +95,7 @@ impl Call {
 }
 
 impl Link {
-    pub(super) fn new(address: Address) -> Self {
+    pub(super) fn new(address: Address, credential: Option<HeaderValue>) -> Self {
         let mut connector = HttpConnector::new();
         connector.set_connect_timeout(Some(CONNECT));
         connector.set_nodelay(true);
@@ -104,6 +106,7 @@ impl Link {
         Self {
             address,
             client,
+            credential,
             preferred: AtomicUsize::new(0),
         }
     }
@@ -161,7 +164,11 @@ impl Link {
         call: &Call,
         endpoint: usize,
     ) -> Result<Response<hyper::body::Incoming>, StoreError> {
-        let request = call.request(&self.address, endpoint)?;
+        let mut request = call.request(&self.address, endpoint)?;
+        if let Some(credential) = &self.credential {
+            let headers = request.headers_mut();
+            headers.insert(header::AUTHORIZATION, credential.clone());
+        }
         self.client.request(request).await.map_err(|error| {
             let said = told(&error);
             match error.is_connect() {

@@ -21,6 +21,7 @@ use std::{
 };
 
 use async_trait::async_trait;
+use http::HeaderValue;
 use leasehold_core::{
     Command, Entry, Fence, Key, LeaseName, Op, Outcome, Pair, Resource, Status, Value, Work,
 };
@@ -56,6 +57,19 @@ impl HttpStore {
     ///
     /// `Invalid` if the URL is wrong or a server refuses us, `Unavailable` if none is reached.
     pub async fn connect(url: &str) -> Result<Arc<Self>, StoreError> {
+        Self::connect_as(url, None).await
+    }
+
+    /// The same, for servers that ask who calls: `secret` is what `leasehold token create` printed.
+    pub async fn connect_as(url: &str, secret: Option<&str>) -> Result<Arc<Self>, StoreError> {
+        let credential = secret.map(|secret| {
+            let mut value = HeaderValue::try_from(format!("Bearer {}", secret.trim()))?;
+            value.set_sensitive(true);
+            Ok::<_, http::header::InvalidHeaderValue>(value)
+        });
+        let credential = credential.transpose().map_err(|_| StoreError::Invalid {
+            what: "the credential is not allowed: it is one line of letters and digits".to_owned(),
+        })?;
         let address = Address::parse(url).map_err(|why| StoreError::Invalid {
             what: format!("this URL of a server is not allowed: {why}"),
         })?;
@@ -65,7 +79,7 @@ impl HttpStore {
             .enable_all()
             .build()
             .map_err(|error| unavailable(&error.to_string()))?;
-        let link = Arc::new(Link::new(address));
+        let link = Arc::new(Link::new(address, credential));
         let (jobs, waiting) = mpsc::unbounded_channel();
         runtime.spawn(gather::gather(link.clone(), waiting));
         let mut store = Self {
