@@ -13,6 +13,8 @@
 pub mod contract;
 #[cfg(feature = "http")]
 pub mod http;
+#[cfg(feature = "kubernetes")]
+pub mod kubernetes;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -43,6 +45,11 @@ pub const HISTORY_KEPT: u64 = 100_000;
 pub trait Store: fmt::Debug + Send + Sync {
     /// What this store is and can do. Asking for what it cannot do is `Invalid`, never ignored (A16).
     fn profile(&self) -> &Profile;
+
+    /// Whether it can be told to give out larger tokens only ([`Op::Bump`]).
+    fn bumps(&self) -> bool {
+        true
+    }
 
     /// Does one thing in one atomic, durable step.
     async fn apply(&self, op: Op) -> Result<Outcome, StoreError>;

@@ -5,15 +5,19 @@ use super::sqlite::SqliteStore;
 use super::{SharedStore, StoreError, memory::MemoryStore};
 
 /// What `sqlite:PATH` and the others are, for errors and help.
-const KNOWN: &str = if cfg!(all(feature = "postgres", feature = "http")) {
-    "memory:, sqlite:PATH, postgres://USER@HOST/DATABASE or http://HOST:PORT"
-} else if cfg!(feature = "postgres") {
-    "memory:, sqlite:PATH or postgres://USER@HOST/DATABASE"
-} else if cfg!(feature = "http") {
-    "memory:, sqlite:PATH or http://HOST:PORT"
-} else {
-    "memory: or sqlite:PATH"
-};
+fn known() -> String {
+    let known = [
+        ("memory:", true),
+        ("sqlite:PATH", true),
+        ("postgres://USER@HOST/DATABASE", cfg!(feature = "postgres")),
+        ("kubernetes:NAMESPACE", cfg!(feature = "kubernetes")),
+        ("http://HOST:PORT", cfg!(feature = "http")),
+    ];
+    let built = known.iter().filter(|(_, built)| *built);
+    let mut names: Vec<_> = built.map(|(name, _)| *name).collect();
+    let last = names.pop().unwrap_or_default();
+    format!("{} or {last}", names.join(", "))
+}
 
 /// Opens the store that `url` names; see PRODUCT's table of stores. Files and folders are made if they are missing.
 ///
@@ -34,9 +38,11 @@ pub async fn connect(url: &str) -> Result<SharedStore, StoreError> {
         Some(("http" | "https", _)) => Ok(super::http::HttpStore::connect(url).await?),
         #[cfg(not(feature = "http"))]
         Some(("http" | "https", _)) => Err(refuse(url, "this build has no such store")),
-        Some(("kubernetes" | "etcd" | "raft", _)) => {
-            Err(refuse(url, "this build has no such store"))
-        }
+        #[cfg(feature = "kubernetes")]
+        Some(("kubernetes", _)) => Ok(super::kubernetes::KubernetesStore::connect(url).await?),
+        #[cfg(not(feature = "kubernetes"))]
+        Some(("kubernetes", _)) => Err(refuse(url, "this build has no such store")),
+        Some(("etcd" | "raft", _)) => Err(refuse(url, "this build has no such store")),
         Some(_) => Err(refuse(url, "there is no such kind of store")),
         None => Err(refuse(url, "a store begins with its kind and a colon")),
     }
@@ -58,8 +64,9 @@ fn sqlite_path<'a>(url: &str, path: &'a str) -> Result<&'a str, StoreError> {
 fn refuse(url: &str, why: &str) -> StoreError {
     StoreError::Invalid {
         what: format!(
-            "store \"{}\" is not allowed: {why}; use {KNOWN}",
-            shown(url)
+            "store \"{}\" is not allowed: {why}; use {}",
+            shown(url),
+            known()
         ),
     }
 }
@@ -97,7 +104,10 @@ mod tests {
             let error = connect(bad).await.expect_err(bad);
             assert!(matches!(error, StoreError::Invalid { .. }), "{error:?}");
             let text = error.to_string();
-            assert!(text.contains(KNOWN) && !text.contains('\u{1b}'), "{text}");
+            assert!(
+                text.contains(&known()) && !text.contains('\u{1b}'),
+                "{text}"
+            );
             assert!(!text.contains("secret"), "{text}");
         }
         assert_eq!(connect("memory:").await.unwrap().profile().scheme, "memory");

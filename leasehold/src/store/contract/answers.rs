@@ -10,7 +10,6 @@ const LEASES: &[&str] = &[
     "renewed",
     "released",
     "bumped",
-    "not bumped",
     "already over",
     "held",
     "quarantined",
@@ -21,8 +20,8 @@ const LEASES: &[&str] = &[
     "lost: sequence mismatch",
     "lost: gone",
     "token exhausted",
-    "done",
 ];
+const BUMPS: &[&str] = &["not bumped", "done"];
 const LOCK_DELAY: &[&str] = &["delayed"];
 const PAIRS: &[&str] = &[
     "refused: stale",
@@ -114,6 +113,7 @@ pub(super) fn all_were_seen(suite: &Suite<'_>) {
     let profile = suite.profile();
     let groups = [
         (LEASES, true),
+        (BUMPS, suite.store.bumps()),
         (LOCK_DELAY, profile.lock_delay),
         (PAIRS, profile.pairs),
         (FENCES, profile.fences),

@@ -101,7 +101,7 @@ pub async fn all(store: &dyn Store, time: Time<'_>) -> Report {
         reads::status_and_list_tell_what_is,
         reads::waiters_hear_of_a_release,
         reads::history_tells_what_happened_in_order if history,
-        takeovers::a_bump_puts_every_lease_in_quarantine,
+        takeovers::a_bump_puts_every_lease_in_quarantine if bumps,
         race::ten_holders_fight_for_one_lease,
     }
     answers::all_were_seen(&suite);
@@ -139,6 +139,10 @@ impl<'a> Suite<'a> {
             "pairs" => (profile.pairs, "no pairs"),
             "fences" => (profile.fences, "no fences"),
             "ledger" => (profile.ledger, "no ledger"),
+            "bumps" => (
+                self.store.bumps(),
+                "no bump: its tokens are numbers of somebody else",
+            ),
             "history" => (profile.history, "no history"),
             _ => (
                 matches!(self.time, Time::Virtual(_)),
