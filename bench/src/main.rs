@@ -5,6 +5,7 @@ mod cpu;
 mod decide;
 mod keeper;
 mod postgres;
+mod raft;
 mod sqlite;
 
 use clap::Parser;
@@ -21,6 +22,8 @@ enum Bench {
     Postgres(postgres::Args),
     #[command(hide = true)]
     PostgresHolder(postgres::Process),
+    /// The replicated store beside what the disk can do
+    Raft(raft::Args),
     /// The SQLite store beside a bare loop of commits on the same disk
     Sqlite(sqlite::Args),
 }
@@ -31,6 +34,7 @@ fn main() -> anyhow::Result<()> {
         Bench::Keeper(args) => keeper::run(&args),
         Bench::Postgres(args) => postgres::run(&args),
         Bench::PostgresHolder(process) => process.run(),
+        Bench::Raft(args) => raft::run(&args),
         Bench::Sqlite(args) => sqlite::run(&args),
     }
 }

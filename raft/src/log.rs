@@ -288,3 +288,6 @@ impl RaftLogStorage<Types> for Log {
         self.send(Ask::Write(Change::Purge(Id::from(&upto)), Told::Nobody))
     }
 }
+
+#[cfg(test)]
+mod tests;

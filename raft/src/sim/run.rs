@@ -125,10 +125,11 @@ async fn story(seed: u64) -> Story {
     let askers: Vec<_> = (0..ASKERS)
         .map(|who| tokio::spawn(stage.clone().ask(who)))
         .collect();
+    let looker = tokio::spawn(stage.clone().look_on());
     let mut faults = stage.go_wrong().await;
     stage.over.store(true, Ordering::Relaxed);
     stage.calm(seed).await;
-    for asker in askers {
+    for asker in askers.into_iter().chain([looker]) {
         asker.await.expect("whoever asks comes to an end");
     }
     faults.leaders =
@@ -242,6 +243,22 @@ impl Stage {
             let members = self.members.lock().unwrap().clone();
             let reports: Vec<_> = members.values().map(|alive| alive.node.report()).collect();
             panic!("seed {seed}: no agreement in the calm: {reports:#?}");
+        }
+    }
+
+    /// Looks at the leases again and again, through every member: a member that reads what is old is soon seen to.
+    async fn look_on(self: Arc<Self>) {
+        while !self.over.load(Ordering::Relaxed) {
+            let lease = LEASES[below(LEASES.len() as u64) as usize];
+            let asker = Asker {
+                stage: &self,
+                process: "looker",
+                lease,
+                session: Session::from_bits(bits()).unwrap(),
+                ttl: Ttl::DEFAULT,
+            };
+            asker.look().await;
+            sleep(Duration::from_millis(20 + below(100))).await;
         }
     }
 
@@ -411,7 +428,7 @@ impl Asker<'_> {
             Call::Read,
         );
         let alive = stage.member(1 + below(3));
-        let until = Instant::now() + Duration::from_secs(2);
+        let until = Instant::now() + Duration::from_millis(500);
         let read = alive
             .node
             .read(Question::Status(self.name()), until, false)
