@@ -13,7 +13,10 @@ use std::{error::Error, net::SocketAddr, path::PathBuf, sync::Arc, time::Duratio
 
 use leasehold::{Guard, Keeper, Ttl};
 use leasehold_raft::{Config, RaftStore};
-use tokio::time::sleep;
+use tokio::{
+    task::{LocalSet, spawn_local},
+    time::sleep,
+};
 
 type Failure = Box<dyn Error + Send + Sync>;
 
@@ -26,7 +29,7 @@ async fn main() -> Result<(), Failure> {
     match ports[..] {
         [own] => work(member(folder(own), own, None).await?).await,
         [own, other] => work(member(folder(own), own, Some(other)).await?).await,
-        _ => play().await,
+        _ => LocalSet::new().run_until(play()).await,
     }
 }
 
@@ -84,7 +87,7 @@ async fn play() -> Result<(), Failure> {
     }
     let tasks: Vec<_> = members
         .iter()
-        .map(|member| tokio::spawn(work(member.clone())))
+        .map(|member| spawn_local(work(member.clone())))
         .collect();
     sleep(Duration::from_secs(4)).await;
     println!("member {} is stopped", first.node());

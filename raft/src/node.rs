@@ -437,3 +437,6 @@ fn settles(came: &Came) -> bool {
 pub(crate) fn left(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now())
 }
+
+#[cfg(test)]
+mod tests;
