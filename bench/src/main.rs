@@ -5,7 +5,6 @@ mod cpu;
 mod decide;
 mod keeper;
 mod postgres;
-mod raft;
 mod sqlite;
 
 use clap::Parser;
@@ -22,8 +21,6 @@ enum Bench {
     Postgres(postgres::Args),
     #[command(hide = true)]
     PostgresHolder(postgres::Process),
-    /// The replicated store beside what the disk can do
-    Raft(raft::Args),
     /// The SQLite store beside a bare loop of commits on the same disk
     Sqlite(sqlite::Args),
 }
@@ -34,7 +31,6 @@ fn main() -> anyhow::Result<()> {
         Bench::Keeper(args) => keeper::run(&args),
         Bench::Postgres(args) => postgres::run(&args),
         Bench::PostgresHolder(process) => process.run(),
-        Bench::Raft(args) => raft::run(&args),
         Bench::Sqlite(args) => sqlite::run(&args),
     }
 }

@@ -13,8 +13,7 @@ use std::{
 
 use anyhow::{Context, bail, ensure};
 use leasehold::{
-    BootTime, Holder, LeaseName, LockDelay, RenewId, RequestId, Session, SharedStore, Store, Token,
-    Ttl,
+    BootTime, Holder, LeaseName, LockDelay, RenewId, RequestId, Session, Store, Token, Ttl,
     clock::{BootClock, Clock},
     core::{Acquire, Answer, Command, Op, Outcome, Release, Renew},
     store::sqlite::SqliteStore,
@@ -53,11 +52,6 @@ impl Rate {
     pub(crate) fn add(&mut self, done: u64, took: Duration) {
         self.done += done;
         self.took += took;
-    }
-
-    /// How often.
-    pub(crate) fn done(&self) -> u64 {
-        self.done
     }
 
     pub(crate) fn per_second(&self) -> f64 {
@@ -194,8 +188,8 @@ impl Bare {
 }
 
 /// A lease that is renewed as fast as it goes.
-pub(crate) struct Holding {
-    store: SharedStore,
+struct Holding {
+    store: Arc<SqliteStore>,
     name: LeaseName,
     session: Session,
     token: Token,
@@ -203,7 +197,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    pub(crate) async fn new(store: SharedStore, number: u64) -> anyhow::Result<Self> {
+    async fn new(store: Arc<SqliteStore>, number: u64) -> anyhow::Result<Self> {
         let name = LeaseName::new(&format!("lease-{number}"))?;
         let (session, request_id) = ids(number + 1)?;
         let token = grant(&*store, &name, session, request_id).await?;
@@ -243,7 +237,7 @@ impl Holding {
     }
 }
 
-pub(crate) async fn together(
+async fn together(
     holders: &mut Vec<Holding>,
     clock: &Arc<BootClock>,
     until: BootTime,
