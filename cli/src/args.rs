@@ -27,7 +27,7 @@ const GLOBAL: &str = "Options of every command";
 /// Options of every command.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Global {
-    /// Where the leases are: sqlite:PATH, postgres://USER@HOST/DATABASE or http://HOST:PORT; by default a file of this user on this machine [env: LEASEHOLD_STORE]
+    /// Where the leases are: sqlite:PATH, postgres://USER@HOST/DATABASE, etcd://HOST:PORT or http://HOST:PORT; by default a file of this user on this machine [env: LEASEHOLD_STORE]
     #[arg(
         long,
         global = true,

@@ -276,7 +276,12 @@ fn stores_that_do_not_exist() {
         ("", "sqlite:PATH"),
         ("leases.db", "sqlite:PATH"),
         ("redis://localhost", "sqlite:PATH"),
-        ("etcd://u:s3cret@localhost/x", "sqlite:PATH"),
+        ("kubernetes://u:s3cret@default", "sqlite:PATH"),
+        ("etcd://u:s3cret@localhost:port/x", "etcd://HOST:PORT"),
+        (
+            "etcd://u:s3cret@localhost/x?renew=never",
+            "renew is keepalive or raft",
+        ),
         (
             "postgres://u:s3cret@localhost:port/x",
             "postgres://USER@HOST",

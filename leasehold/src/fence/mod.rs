@@ -4,6 +4,8 @@
 //! check and effect in one call. A new holder raises the fence of everything that it will depend on before it reads
 //! anything there (F10).
 
+#[cfg(feature = "etcd")]
+pub mod etcd;
 pub mod kv;
 #[cfg(feature = "postgres")]
 pub mod postgres;

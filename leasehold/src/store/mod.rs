@@ -11,6 +11,8 @@
 //! - A caller may drop the future of a call at any moment; that is `Unknown` to it.
 
 pub mod contract;
+#[cfg(feature = "etcd")]
+pub mod etcd;
 #[cfg(feature = "http")]
 pub mod http;
 #[cfg(feature = "kubernetes")]
@@ -48,6 +50,11 @@ pub trait Store: fmt::Debug + Send + Sync {
 
     /// Whether it can be told to give out larger tokens only ([`Op::Bump`]).
     fn bumps(&self) -> bool {
+        true
+    }
+
+    /// Whether it counts the renewals of a tenure, and so finds out a clone of the holder (C14).
+    fn counts_renewals(&self) -> bool {
         true
     }
 

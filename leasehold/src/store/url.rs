@@ -10,6 +10,7 @@ fn known() -> String {
         ("memory:", true),
         ("sqlite:PATH", true),
         ("postgres://USER@HOST/DATABASE", cfg!(feature = "postgres")),
+        ("etcd://HOST:PORT", cfg!(feature = "etcd")),
         ("kubernetes:NAMESPACE", cfg!(feature = "kubernetes")),
         ("http://HOST:PORT", cfg!(feature = "http")),
     ];
@@ -42,7 +43,11 @@ pub async fn connect(url: &str) -> Result<SharedStore, StoreError> {
         Some(("kubernetes", _)) => Ok(super::kubernetes::KubernetesStore::connect(url).await?),
         #[cfg(not(feature = "kubernetes"))]
         Some(("kubernetes", _)) => Err(refuse(url, "this build has no such store")),
-        Some(("etcd" | "raft", _)) => Err(refuse(url, "this build has no such store")),
+        #[cfg(feature = "etcd")]
+        Some(("etcd", _)) => Ok(super::etcd::EtcdStore::connect(url).await?),
+        #[cfg(not(feature = "etcd"))]
+        Some(("etcd", _)) => Err(refuse(url, "this build has no such store")),
+        Some(("raft", _)) => Err(refuse(url, "this build has no such store")),
         Some(_) => Err(refuse(url, "there is no such kind of store")),
         None => Err(refuse(url, "a store begins with its kind and a colon")),
     }
@@ -97,6 +102,7 @@ mod tests {
             "redis://localhost",
             #[cfg(not(feature = "postgres"))]
             "postgres://u:secret@h/db",
+            #[cfg(not(feature = "etcd"))]
             "etcd://h:2379",
             ":",
             "\u{1b}[2J:",

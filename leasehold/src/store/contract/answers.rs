@@ -17,11 +17,11 @@ const LEASES: &[&str] = &[
     "lost: expired",
     "lost: taken",
     "lost: released",
-    "lost: sequence mismatch",
     "lost: gone",
     "token exhausted",
 ];
 const BUMPS: &[&str] = &["not bumped", "done"];
+const CLONES: &[&str] = &["lost: sequence mismatch"];
 const LOCK_DELAY: &[&str] = &["delayed"];
 const PAIRS: &[&str] = &[
     "refused: stale",
@@ -114,6 +114,7 @@ pub(super) fn all_were_seen(suite: &Suite<'_>) {
     let groups = [
         (LEASES, true),
         (BUMPS, suite.store.bumps()),
+        (CLONES, suite.store.counts_renewals()),
         (LOCK_DELAY, profile.lock_delay),
         (PAIRS, profile.pairs),
         (FENCES, profile.fences),

@@ -79,7 +79,7 @@ pub async fn all(store: &dyn Store, time: Time<'_>) -> Report {
         leases::the_same_request_gets_the_same_token,
         leases::a_duplicate_never_shortens_a_promise,
         leases::a_renewal_extends_and_its_retry_is_harmless,
-        leases::a_clone_of_the_holder_is_found_out,
+        leases::a_clone_of_the_holder_is_found_out if counts_renewals,
         leases::only_the_holder_releases,
         leases::a_lost_acquire_is_released_by_its_request,
         leases::many_ops_get_an_answer_each,
@@ -144,6 +144,7 @@ impl<'a> Suite<'a> {
                 "no bump: its tokens are numbers of somebody else",
             ),
             "history" => (profile.history, "no history"),
+            "counts_renewals" => (self.store.counts_renewals(), "it does not count renewals"),
             _ => (
                 matches!(self.time, Time::Virtual(_)),
                 "its time cannot be moved by a day",
