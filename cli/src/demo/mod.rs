@@ -153,6 +153,7 @@ async fn on_own_store(cast: &mut Cast, voice: &mut Voice) -> anyhow::Result<()> 
         freeze: Duration::from_secs(15),
         ttl_b: Ttl::from_millis(10_000)?,
         reports: true,
+        history: true,
     };
     voice.heading(text::TITLE);
     voice.say(text::INTRO);

@@ -69,6 +69,7 @@ fn plot(profile: &Profile) -> anyhow::Result<Plot> {
         // Long enough for all that b and a do afterwards, on a busy machine too.
         ttl_b: Ttl::new(ttl.get() * 5 / 2)?,
         reports: profile.pairs,
+        history: profile.history,
     })
 }
 

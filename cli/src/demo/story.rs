@@ -36,6 +36,8 @@ pub(crate) struct Plot {
     pub(crate) ttl_b: Ttl,
     /// Whether the store keeps pairs, and so reports.
     pub(crate) reports: bool,
+    /// Whether the store tells afterwards what happened.
+    pub(crate) history: bool,
 }
 
 /// Plays it. `time` passes on the store's own clock, whoever moves it.

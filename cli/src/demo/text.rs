@@ -109,6 +109,9 @@ pub(crate) fn tidied(plot: &Plot) -> String {
     if plot.reports {
         text += "The two reports are deleted again. ";
     }
+    if !plot.history {
+        return text + "This store keeps no history, so the story is told only here.";
+    }
     text += &format!(
         "What happened is in the history of the store: `leasehold history {}`, with the same --store.",
         plot.lease

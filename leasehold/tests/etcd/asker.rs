@@ -50,16 +50,32 @@ impl Asker {
         }
     }
 
-    pub async fn ask(&self) -> Result<Answer, StoreError> {
-        self.say(Command::Acquire(Acquire {
+    fn wish(&self) -> Command {
+        Command::Acquire(Acquire {
             session: self.session,
             request_id: self.request_id,
             holder: Holder::new("ours").unwrap(),
             info: None,
             ttl: self.ttl,
             lock_delay: LockDelay::NONE,
-        }))
-        .await
+        })
+    }
+
+    pub async fn ask(&self) -> Result<Answer, StoreError> {
+        self.say(self.wish()).await
+    }
+
+    /// The same, and lets the store hold it back.
+    pub async fn ask_for(&self, wait: Duration) -> Result<Answer, StoreError> {
+        let (name, command) = (self.name.clone(), self.wish());
+        match self
+            .store
+            .apply_waiting(Op::Lease { name, command }, wait)
+            .await?
+        {
+            Outcome::Lease(answer) => Ok(answer),
+            other => panic!("{other:?}"),
+        }
     }
 
     /// Asks until it is granted, a minute at most.

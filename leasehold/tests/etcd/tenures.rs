@@ -167,3 +167,27 @@ async fn what_cannot_be_read_is_refused_with_its_name() {
     Asker::new(&store, "job", 5).take().await;
     assert!(store.status(&lease("job")).await.unwrap().is_some());
 }
+
+/// A1, FB-97: a waiter that the store holds back is granted in order, hears how long it waited, and asks seldom.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_is_held_back_until_its_turn() {
+    let Some(version) = Version::newest() else {
+        return;
+    };
+    let server = Server::start(&version).await;
+    let store = leasehold::connect(&server.url()).await.unwrap();
+    let (a, b) = (Asker::new(&store, "job", 60), Asker::new(&store, "job", 60));
+    let token = a.take().await;
+    let waiting = tokio::spawn(async move { b.ask_for(Duration::from_secs(60)).await });
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(!waiting.is_finished(), "it is held back");
+    assert_eq!(a.release(token).await, Answer::Released);
+    let answer = waiting.await.unwrap().unwrap();
+    let Answer::Granted(grant) = answer else {
+        panic!("{answer:?}")
+    };
+    assert!(
+        grant.token > token && grant.waited >= Duration::from_secs(1),
+        "{grant:?}"
+    );
+}

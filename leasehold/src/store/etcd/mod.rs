@@ -25,8 +25,8 @@ use std::{
 use async_trait::async_trait;
 use etcd_client::{Compare, GetOptions, TxnOp};
 use leasehold_core::{
-    Command, Entry, Fence, Key, LeaseName, LockDelay, Op, Outcome, Pair, Proof, Refusal, Resource,
-    Status, Ttl, WallTime, Work,
+    Answer, Command, Entry, Fence, Key, LeaseName, LockDelay, Op, Outcome, Pair, Proof, Refusal,
+    Resource, Status, Ttl, WallTime, Work,
 };
 use tokio::{runtime::Runtime, sync::watch};
 
@@ -46,6 +46,9 @@ use crate::{
 
 /// So often a step is begun anew when the world changed in the middle of it.
 const TRIES: u32 = 20;
+/// Who waits asks twice for a place in the queue, and then now and then, to keep it.
+const SHORTEST_LOOK: Duration = Duration::from_millis(50);
+const LONGEST_LOOK: Duration = Duration::from_millis(500);
 const CROWDED: &str = "the lease changes faster than it can be looked at";
 
 /// Leases in etcd.
@@ -331,6 +334,32 @@ impl Store for EtcdStore {
             )),
             Op::Raise { .. } => Err(no("fences of other receivers")),
             Op::Begin(_) | Op::Complete(_) | Op::Abandon(_) => Err(no("ledger")),
+        }
+    }
+
+    /// Keeps the place of who waits, and asks when the key in front of it is gone. `waited` ends when the last ask was
+    /// sent, before anything of the grant was evaluated (A1).
+    async fn apply_waiting(&self, op: Op, wait: Duration) -> Result<Outcome, StoreError> {
+        let clock = BootClock::new();
+        let received = clock.now();
+        let mut pause = SHORTEST_LOOK;
+        loop {
+            let mut changes = self.changes();
+            let asked = clock.now();
+            let mut outcome = self.apply(op.clone()).await?;
+            match &mut outcome {
+                Outcome::Lease(Answer::Granted(grant)) => grant.waited = asked.since(received),
+                Outcome::Lease(Answer::Held(_) | Answer::Quarantined { .. }) => {
+                    let left = wait.saturating_sub(clock.now().since(received));
+                    if !left.is_zero() {
+                        let _ = tokio::time::timeout(pause.min(left), changes.changed()).await;
+                        pause = LONGEST_LOOK;
+                        continue;
+                    }
+                }
+                _ => {}
+            }
+            return Ok(outcome);
         }
     }
 
