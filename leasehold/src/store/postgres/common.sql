@@ -1,11 +1,14 @@
 -- What the functions share: the line of the server's history, the barrier, checks of what comes from outside.
+--
+-- The functions that applications call run with the rights of the owner and a search path of their own; those that only
+-- these call have neither, since to set a path costs as much as the work. What runs at every call is one expression, or
+-- plpgsql, which keeps its plan.
 
 -- The server's history (A9). Changes at a promotion, a restore to a point in time, a dump and reload, a table rewrite.
 CREATE OR REPLACE FUNCTION leasehold.line() RETURNS text
-LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    SELECT s.system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
+LANGUAGE sql VOLATILE AS $$
+    SELECT (pg_control_system()).system_identifier || '/' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
         || '/' || pg_relation_filenode('leasehold.lease')
-    FROM pg_control_system() s
 $$;
 
 -- The barrier of a lease is an advisory lock on 64 bits of hash of its name; a collision only waits.
@@ -23,7 +26,7 @@ $$;
 
 -- Nobody waits here for longer than this (INV-12), and what is answered is durable, whatever the session says (L10).
 CREATE OR REPLACE FUNCTION leasehold.bound(p_ms bigint) RETURNS void
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM set_config('lock_timeout', least(30000, greatest(50, p_ms))::text, true);
     IF current_setting('synchronous_commit') = 'off' THEN
@@ -32,7 +35,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION leasehold.check_text(what text, given text, most integer) RETURNS void
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF given IS NULL OR octet_length(given) NOT BETWEEN 1 AND most OR given <> btrim(given, E' \t\n\r')
         OR given ~ '[\u0001-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]'
@@ -44,7 +47,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION leasehold.check_token(given bigint) RETURNS void
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF given IS NULL OR given < 1 THEN
         RAISE EXCEPTION 'token "%" is not allowed: a token is a whole number from 1 to 9223372036854775807',
@@ -53,7 +56,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION leasehold.check_ttl(given bigint) RETURNS void
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF given IS NULL OR given NOT BETWEEN 500 AND 86400000 THEN
         RAISE EXCEPTION 'ttl "%" is not allowed: 500 to 86400000 milliseconds', coalesce(given::text, 'NULL')
@@ -62,7 +65,7 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION leasehold.check_id(what text, given uuid) RETURNS void
-LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql IMMUTABLE AS $$
 BEGIN
     IF given IS NULL THEN
         RAISE EXCEPTION '% "NULL" is not allowed: give a random uuid', what USING ERRCODE = 'invalid_parameter_value';
@@ -70,9 +73,10 @@ BEGIN
 END $$;
 
 CREATE OR REPLACE FUNCTION leasehold.note(name text, what jsonb) RETURNS void
-LANGUAGE sql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
-    INSERT INTO leasehold.event (name, what) VALUES (note.name, note.what)
-$$;
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    INSERT INTO leasehold.event (name, what) VALUES (note.name, note.what);
+END $$;
 
 -- When anybody gets the lease, if nothing else happens to it (L1).
 CREATE OR REPLACE FUNCTION leasehold.free_from(l leasehold.lease) RETURNS timestamptz

@@ -6,7 +6,7 @@
 
 -- The answer to an acquire that gets nothing (L2.4).
 CREATE OR REPLACE FUNCTION leasehold.refuse(l leasehold.lease, p_session uuid, now timestamptz)
-RETURNS leasehold.answer LANGUAGE plpgsql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+RETURNS leasehold.answer LANGUAGE plpgsql IMMUTABLE AS $$
 DECLARE
     a leasehold.answer;
 BEGIN
@@ -25,7 +25,7 @@ END $$;
 -- Waits until no fenced transaction of the old token is in flight (A18), at most a tenth of the ttl (A1). Answers which
 -- of them stand in the way, an empty text if it was only another acquire, or null.
 CREATE OR REPLACE FUNCTION leasehold.barrier(p_name text, p_ttl_ms bigint) RETURNS text
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     pids text;
 BEGIN
@@ -129,7 +129,7 @@ END $$;
 
 -- The first touch of a row that was written on another line of the server's history (PG9).
 CREATE OR REPLACE FUNCTION leasehold.new_line(l leasehold.lease, here text) RETURNS leasehold.answer
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     a leasehold.answer;
 BEGIN
@@ -209,7 +209,7 @@ END $$;
 
 -- The row, or for a name that has none one with the floor as its token: what was forgotten had no larger one (T5).
 CREATE OR REPLACE FUNCTION leasehold.known(p_name text) RETURNS leasehold.lease
-LANGUAGE plpgsql VOLATILE SET search_path = pg_catalog, pg_temp AS $$
+LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
     l leasehold.lease;
 BEGIN
@@ -219,8 +219,11 @@ BEGIN
 END $$;
 
 -- A release that finds its tenure over changes nothing: whoever ran out may still have requests on the way (W4).
-CREATE OR REPLACE FUNCTION leasehold.release(p_name text, p_token bigint, p_session uuid, p_request_id uuid)
-RETURNS leasehold.answer
+-- Transactions that notify commit one after the other. A caller that releases a lot says so itself, now and then.
+DROP FUNCTION IF EXISTS leasehold.release(text, bigint, uuid, uuid);
+CREATE OR REPLACE FUNCTION leasehold.release(
+    p_name text, p_token bigint, p_session uuid, p_request_id uuid, p_notify boolean DEFAULT true
+) RETURNS leasehold.answer
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     l leasehold.lease;
@@ -235,7 +238,7 @@ BEGIN
     IF FOUND THEN
         PERFORM leasehold.note(p_name, jsonb_build_object('released',
             jsonb_build_object('holder', l.holder, 'token', l.token::text)));
-        PERFORM pg_notify('leasehold', p_name);
+        IF p_notify THEN PERFORM pg_notify('leasehold', p_name); END IF;
         a.answer := 'released';
         RETURN a;
     END IF;

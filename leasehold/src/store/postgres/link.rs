@@ -34,6 +34,9 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// a statement that another server would answer (FB-24).
 const GREETING: Duration = Duration::from_secs(5);
 
+/// Releases within so long are told together.
+const TELLING: Duration = Duration::from_millis(5);
+
 /// Connections to one database.
 #[derive(Debug)]
 pub(super) struct Links {
@@ -41,6 +44,8 @@ pub(super) struct Links {
     idle: Mutex<Vec<Link>>,
     places: Semaphore,
     newest: Mutex<Option<Line>>,
+    /// Somebody is about to tell that leases became free.
+    telling: AtomicBool,
 }
 
 /// One connection.
@@ -69,7 +74,30 @@ impl Links {
             idle,
             places: Semaphore::new(Self::MOST),
             newest,
+            telling: AtomicBool::new(false),
         }
+    }
+
+    /// Whether other statements are on their way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.places.available_permits() < Self::MOST
+    }
+
+    /// Tells waiters, soon and once for all who ask meanwhile, that leases became free. Only a hint: nothing is synced.
+    pub(super) fn tell(self: &Arc<Self>) {
+        if self.telling.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let links = self.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(TELLING).await;
+            links.telling.store(false, Ordering::Release);
+            let sql =
+                "SELECT set_config('synchronous_commit', 'off', true), pg_notify('leasehold', '')";
+            if let Err(error) = links.query(sql, &[]).await {
+                tracing::debug!(%error, "waiters were not told; they will ask in their own time");
+            }
+        });
     }
 
     /// Runs one statement; every row is the caller's. An error says whether it may have been applied.

@@ -20,8 +20,8 @@ use std::{
 
 use async_trait::async_trait;
 use leasehold_core::{
-    Begin, Command, Entry, Fence, Key, LeaseName, Op, Outcome, Pair, Proof, Resource, Status,
-    Token, Ttl, Work,
+    Answer, Begin, Command, Entry, Fence, Key, LeaseName, Op, Outcome, Pair, Proof, Resource,
+    Status, Token, Ttl, Work,
 };
 use tokio::{runtime::Runtime, sync::watch};
 use tokio_postgres::types::Type;
@@ -109,11 +109,18 @@ impl PostgresStore {
     async fn lease(&self, name: LeaseName, command: Command) -> Result<Outcome, StoreError> {
         let sightings = self.sightings.clone();
         let sent = self.call(|links| async move {
-            let query = Query::of(&name, &command, sightings.proof(&name), sightings.strict);
+            // Commits that notify come one after the other; a busy process tells of many releases at once instead.
+            let quiet = !links.is_busy();
+            let seen = sightings.proof(&name);
+            let query = Query::of(&name, &command, seen, sightings.strict, quiet);
             let rows = links.query(query.sql, &query.params()).await?;
             let row = rows.first().ok_or_else(|| fault::unknown("no answer"))?;
             sightings.note(&name, rows::seen(row)?);
-            Ok(sightings.hint(&name, rows::answer(row)?))
+            let answer = sightings.hint(&name, rows::answer(row)?);
+            if !quiet && answer == Answer::Released {
+                links.tell();
+            }
+            Ok(answer)
         });
         Ok(Outcome::Lease(sent.await?))
     }

@@ -43,6 +43,7 @@ impl Query {
         command: &Command,
         seen: Option<Seen>,
         strict: bool,
+        notify: bool,
     ) -> Self {
         let name = string(name.as_str());
         match command {
@@ -97,12 +98,13 @@ impl Query {
                     } => (None, session, Some(request_id)),
                 };
                 Self {
-                    sql: "SELECT * FROM leasehold.release($1, $2, $3::uuid, $4::uuid)",
+                    sql: "SELECT * FROM leasehold.release($1, $2, $3::uuid, $4::uuid, $5)",
                     values: vec![
                         name,
                         boxed(token.map(|token| token.get() as i64), Type::INT8),
                         id(session.bits()),
                         boxed(request.map(|id| format!("{:032x}", id.bits())), Type::TEXT),
+                        boxed(notify, Type::BOOL),
                     ],
                 }
             }
