@@ -82,7 +82,8 @@ async fn a_clock_set_back_keeps_no_dead_holders_lease() {
     server.set_clock(-HOUR);
     let seen = Instant::now();
     match answer(&b, acquire("dead", 2, 2000)).await.unwrap() {
-        Answer::Held(held) => assert!(held.hint > Duration::from_secs(3500), "{held:?}"),
+        // The store says an hour; this process will not wait for that (PG8).
+        Answer::Held(held) => assert!(held.hint <= Duration::from_millis(2200), "{held:?}"),
         other => panic!("{other:?}"),
     }
     // Whoever renews keeps it, however often somebody looks.

@@ -11,6 +11,8 @@ mod drivers;
 mod faults;
 mod fences;
 mod full;
+mod history;
+mod ledger;
 #[cfg(feature = "sqlx")]
 mod once;
 mod outbox;

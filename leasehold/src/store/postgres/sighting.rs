@@ -80,16 +80,22 @@ impl Sightings {
         leases.insert(name.clone(), Sighting { seen, since, wait });
     }
 
-    /// With `expiry=both` the wait may last longer than the store thinks.
+    /// How long until this process would get it: the store's clock alone is not to be waited for, if it was set back;
+    /// nor is it enough with `expiry=both`.
     pub(super) fn hint(&self, name: &LeaseName, mut answer: Answer) -> Answer {
         let hint = match &mut answer {
             Answer::Held(held) => &mut held.hint,
             Answer::Delayed { hint } => hint,
+            Answer::Quarantined { hint } if !self.strict => hint,
             _ => return answer,
         };
-        if let Some(sighting) = self.leases().get(name).filter(|_| self.strict) {
+        if let Some(sighting) = self.leases().get(name) {
             let stood = self.clock.now().since(sighting.since);
-            *hint = (*hint).max(sighting.wait.saturating_sub(stood));
+            let left = sighting.wait.saturating_sub(stood);
+            *hint = match self.strict {
+                true => (*hint).max(left),
+                false => (*hint).min(left),
+            };
         }
         answer
     }
