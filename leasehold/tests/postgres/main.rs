@@ -16,6 +16,7 @@ mod ledger;
 #[cfg(feature = "sqlx")]
 mod once;
 mod outbox;
+mod outage;
 mod pooler;
 mod protect;
 mod relay;

@@ -45,6 +45,8 @@ pub(super) fn of_connect(error: &Error) -> StoreError {
     let what = words(error);
     match error.code() {
         Some(code) if is_set_up(code) => invalid(what),
+        // The driver's own word for what the URL lacks, such as a password.
+        None if what.starts_with("invalid configuration") => invalid(what),
         _ => StoreError::Unavailable { what },
     }
 }

@@ -125,7 +125,7 @@ impl Links {
                 "committed here, but perhaps not on the standby",
             ));
         }
-        if !link.client.is_closed() {
+        if rows.is_ok() && !link.client.is_closed() {
             lock(&self.idle).push(link);
         }
         rows
