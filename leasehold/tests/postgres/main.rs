@@ -15,8 +15,8 @@ mod history;
 mod ledger;
 #[cfg(feature = "sqlx")]
 mod once;
-mod outbox;
 mod outage;
+mod outbox;
 mod pooler;
 mod protect;
 mod relay;
