@@ -22,10 +22,12 @@ enum Database {
 The scripts can be run again: they create what is missing and replace functions.
 
 In SQLite a write is fenced if its transaction is BEGIN IMMEDIATE, and first of all finds the row
-  SELECT 1 FROM leasehold_fence WHERE resource = 'reports' AND lease = 'nightly' AND token = 2;
+  SELECT 1 FROM leasehold_fence
+    WHERE resource = 'reports' AND lease = 'nightly' AND token = 2;
 A new holder raises the fence in a transaction of its own before it reads:
-  INSERT INTO leasehold_fence VALUES ('reports', 'nightly', 2) ON CONFLICT (resource) DO UPDATE
-    SET token = excluded.token WHERE lease = excluded.lease AND token <= excluded.token RETURNING token;
+  INSERT INTO leasehold_fence VALUES ('reports', 'nightly', 2)
+    ON CONFLICT (resource) DO UPDATE SET token = excluded.token
+    WHERE lease = excluded.lease AND token <= excluded.token RETURNING token;
 No row: somebody else has a larger token. Roll back and stop.
 
 Examples:
