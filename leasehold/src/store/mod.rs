@@ -20,6 +20,13 @@ pub mod kubernetes;
 pub mod memory;
 #[cfg(feature = "postgres")]
 pub mod postgres;
+#[cfg(any(
+    feature = "etcd",
+    feature = "http",
+    feature = "kubernetes",
+    feature = "postgres"
+))]
+mod remote;
 #[cfg(target_os = "linux")]
 pub mod sqlite;
 mod url;

@@ -2,15 +2,8 @@
 
 use etcd_client::Error;
 
-use crate::StoreError;
-
-pub(super) fn unavailable(what: impl Into<String>) -> StoreError {
-    StoreError::Unavailable { what: what.into() }
-}
-
-pub(super) fn unknown(what: impl Into<String>) -> StoreError {
-    StoreError::Unknown { what: what.into() }
-}
+pub(super) use crate::store::remote::{unavailable, unknown};
+use crate::{StoreError, store::remote::with_causes};
 
 pub(super) fn invalid(what: impl Into<String>) -> StoreError {
     StoreError::Invalid { what: what.into() }
@@ -54,9 +47,9 @@ pub(super) fn of_write(error: &Error) -> StoreError {
         return unavailable(format!("etcd: {text}"));
     }
     if has("tcp connect error") || has("dns error") {
-        return unavailable(format!("etcd cannot be reached: {}", causes(status)));
+        return unavailable(format!("etcd cannot be reached: {}", with_causes(status)));
     }
-    unknown(format!("etcd: {}", causes(status)))
+    unknown(format!("etcd: {}", with_causes(status)))
 }
 
 /// The lease that was meant is no more.
@@ -71,14 +64,4 @@ pub(super) fn is_gone(error: &Error) -> bool {
 /// The lease that was to be made is there already: an earlier try made it.
 pub(super) fn is_there(error: &Error) -> bool {
     matches!(error, Error::GRpcStatus(status) if status.message().contains("lease already exists"))
-}
-
-fn causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }

@@ -28,7 +28,7 @@ use leasehold_core::{
     Answer, Command, Entry, Fence, Key, LeaseName, LockDelay, Op, Outcome, Pair, Proof, Refusal,
     Resource, Status, Ttl, WallTime, Work,
 };
-use tokio::{runtime::Runtime, sync::watch};
+use tokio::sync::watch;
 
 use self::{
     address::{Address, Renewal},
@@ -38,7 +38,7 @@ use self::{
     note::Note,
     wait::Waiting,
 };
-use super::{Changes, Finding, Level, Profile, Recorded, Store, StoreError};
+use super::{Changes, Finding, Level, Profile, Recorded, Store, StoreError, remote::Thread};
 use crate::{
     clock::{BootClock, Clock},
     dice::Kernel,
@@ -57,8 +57,7 @@ pub struct EtcdStore {
     profile: Profile,
     address: Address,
     inner: Arc<Inner>,
-    /// Always there until drop.
-    runtime: Option<Runtime>,
+    thread: Thread,
 }
 
 /// What the store's own threads share.
@@ -76,14 +75,9 @@ impl EtcdStore {
     /// Connects once, to see that the address and the rights are right, and that the cluster is the one it was.
     pub async fn connect(url: &str) -> Result<Arc<Self>, StoreError> {
         let address = Address::parse(url)?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("leasehold-etcd")
-            .enable_all()
-            .build()
-            .map_err(|error| fault::unavailable(error.to_string()))?;
+        let thread = Thread::start("leasehold-etcd")?;
         let place = address.clone();
-        let opened = runtime.spawn(async move {
+        let opened = thread.spawn(async move {
             let link = Link::connect(&place).await?;
             line::settle(&link, &place.prefix).await?;
             Ok(Arc::new_cyclic(|me| Inner {
@@ -97,19 +91,12 @@ impl EtcdStore {
         });
         let inner = opened
             .await
-            .unwrap_or_else(|_| Err(fault::unavailable("the store's thread ended")));
-        let inner = match inner {
-            Ok(inner) => inner,
-            Err(error) => {
-                runtime.shutdown_background();
-                return Err(error);
-            }
-        };
+            .unwrap_or_else(|_| Err(fault::unavailable("the store's thread ended")))?;
         let store = Arc::new(Self {
             profile: profile(address.renewal),
             address,
             inner,
-            runtime: Some(runtime),
+            thread,
         });
         store.warn().await;
         Ok(store)
@@ -132,13 +119,7 @@ impl EtcdStore {
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
-        let runtime = self
-            .runtime
-            .as_ref()
-            .ok_or_else(|| fault::unavailable("the store is closed"))?;
-        let task = runtime.spawn(work(self.inner.clone()));
-        task.await
-            .map_err(|_| fault::unknown("the store's thread ended"))?
+        self.thread.run(work(self.inner.clone())).await
     }
 
     /// What a transaction of the holder of this token compares, or why it does not hold: see [`crate::fence::etcd`].
@@ -417,23 +398,19 @@ impl Store for EtcdStore {
 impl Drop for EtcdStore {
     /// Places in a queue that nobody will come back to are given up, as far as that goes quickly.
     fn drop(&mut self) {
-        let Some(runtime) = self.runtime.take() else {
-            return;
-        };
         let places = self.inner.waiting.take_places();
         if places.is_empty() {
-            return runtime.shutdown_background();
+            return;
         }
         let inner = self.inner.clone();
         let (done, wait) = std::sync::mpsc::channel();
-        runtime.spawn(async move {
+        self.thread.spawn(async move {
             for id in places {
                 let _ = inner.link.revoke(id).await;
             }
             let _ = done.send(());
         });
         let _ = wait.recv_timeout(Duration::from_secs(1));
-        runtime.shutdown_background();
     }
 }
 

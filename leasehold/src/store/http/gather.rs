@@ -8,10 +8,10 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use super::{
     ask::Ask,
-    link::{Call, Link, unknown},
+    link::{Call, Link},
     view::{BATCH_OPS, BODY_BYTES, Replies},
 };
-use crate::StoreError;
+use crate::{StoreError, store::remote::unknown};
 
 /// Requests on their way at a time. More than one, or a slow one would hold up all others.
 const AT_ONCE: usize = 4;

@@ -16,7 +16,10 @@ use serde::de::DeserializeOwned;
 use tokio::time::timeout;
 
 use super::{address::Address, reply::Reply};
-use crate::StoreError;
+use crate::{
+    StoreError,
+    store::remote::{unavailable, unknown, with_causes},
+};
 
 /// How long a server may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -145,7 +148,7 @@ impl Link {
         let whole = async {
             let (parts, body) = response.await?.into_parts();
             let body = Limited::new(body, LARGEST).collect().await;
-            let body = body.map_err(|error| unknown(&format!("the answer broke off: {error}")))?;
+            let body = body.map_err(|error| unknown(format!("the answer broke off: {error}")))?;
             Ok::<_, StoreError>(Answer {
                 status: parts.status,
                 headers: parts.headers,
@@ -154,7 +157,7 @@ impl Link {
         };
         let limit = CALL + call.wait;
         let answer = timeout(limit, whole).await;
-        let answer = answer.map_err(|_| unknown(&format!("no answer within {limit:?}")))??;
+        let answer = answer.map_err(|_| unknown(format!("no answer within {limit:?}")))??;
         answer.judged()
     }
 
@@ -170,10 +173,10 @@ impl Link {
             headers.insert(header::AUTHORIZATION, credential.clone());
         }
         self.client.request(request).await.map_err(|error| {
-            let said = told(&error);
+            let said = with_causes(&error);
             match error.is_connect() {
-                true => unavailable(&format!("the server was not reached: {said}")),
-                false => unknown(&format!("the connection to the server broke: {said}")),
+                true => unavailable(format!("the server was not reached: {said}")),
+                false => unknown(format!("the connection to the server broke: {said}")),
             }
         })
     }
@@ -202,21 +205,18 @@ impl Answer {
             // 502 and 504 come from what stands between.
             Err(_) => Err(match self.status {
                 StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => {
-                    unavailable(&detail())
+                    unavailable(detail())
                 }
                 status if status.is_client_error() => StoreError::Invalid { what: detail() },
-                _ => unknown(&detail()),
+                _ => unknown(detail()),
             }),
         }
     }
 
     /// The answer read as what it should be.
     pub(super) fn json<T: DeserializeOwned>(&self) -> Result<T, StoreError> {
-        serde_json::from_slice(&self.body).map_err(|error| {
-            unknown(&format!(
-                "the answer is none of a Leasehold server: {error}"
-            ))
-        })
+        serde_json::from_slice(&self.body)
+            .map_err(|error| unknown(format!("the answer is none of a Leasehold server: {error}")))
     }
 
     /// What the server says is wrong.
@@ -227,28 +227,5 @@ impl Answer {
             Some(detail) => detail.chars().take(1000).collect(),
             None => format!("the server answered {}", self.status),
         }
-    }
-}
-
-/// An error with its causes: the first alone says nothing.
-fn told(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
-}
-
-pub(super) fn unavailable(what: &str) -> StoreError {
-    StoreError::Unavailable {
-        what: what.to_owned(),
-    }
-}
-
-pub(super) fn unknown(what: &str) -> StoreError {
-    StoreError::Unknown {
-        what: what.to_owned(),
     }
 }

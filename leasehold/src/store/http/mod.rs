@@ -32,11 +32,14 @@ use tokio::sync::{mpsc, watch};
 use self::{
     address::Address,
     gather::Job,
-    link::{Answer, Call, Link, unavailable, unknown},
+    link::{Answer, Call, Link},
     reply::Reply,
     view::{EntryView, Events, FenceView, Findings, LeaseView, Leases, PAGE, ProfileView, WAIT_MS},
 };
-use super::{Changes, Finding, Profile, Recorded, Store, StoreError};
+use super::{
+    Changes, Finding, Profile, Recorded, Store, StoreError,
+    remote::{Thread, unavailable, unknown},
+};
 
 pub use address::PORT;
 
@@ -49,7 +52,7 @@ pub struct HttpStore {
     changes: watch::Sender<u64>,
     listening: Once,
     /// Its own thread, so that no work of the user keeps a renewal waiting (H10).
-    runtime: Option<tokio::runtime::Runtime>,
+    thread: Thread,
 }
 
 impl HttpStore {
@@ -73,22 +76,17 @@ impl HttpStore {
         let address = Address::parse(url).map_err(|why| StoreError::Invalid {
             what: format!("this URL of a server is not allowed: {why}"),
         })?;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("leasehold-http")
-            .enable_all()
-            .build()
-            .map_err(|error| unavailable(&error.to_string()))?;
+        let thread = Thread::start("leasehold-http")?;
         let link = Arc::new(Link::new(address, credential));
         let (jobs, waiting) = mpsc::unbounded_channel();
-        runtime.spawn(gather::gather(link.clone(), waiting));
+        thread.spawn(gather::gather(link.clone(), waiting));
         let mut store = Self {
             profile: profile(None),
             link,
             jobs,
             changes: watch::Sender::default(),
             listening: Once::new(),
-            runtime: Some(runtime),
+            thread,
         };
         let view: ProfileView = store.read("/v1/store".to_owned()).await?;
         store.profile = profile(Some(view));
@@ -101,8 +99,6 @@ impl HttpStore {
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
-        let runtime = self.runtime.as_ref();
-        let runtime = runtime.ok_or_else(|| unavailable("the store is closed"))?;
         /// A call that nobody waits for any more is cut off: a server that holds it back learns that.
         struct Cut(tokio::task::AbortHandle);
         impl Drop for Cut {
@@ -110,7 +106,7 @@ impl HttpStore {
                 self.0.abort();
             }
         }
-        let task = runtime.spawn(work);
+        let task = self.thread.spawn(work);
         let _cut = Cut(task.abort_handle());
         task.await
             .map_err(|_| unknown("the store's thread ended"))?
@@ -197,7 +193,7 @@ impl Store for HttpStore {
             }
             body.to_string().into_bytes()
         });
-        let body = body.map_err(|error| unavailable(&error.to_string()))?;
+        let body = body.map_err(|error| unavailable(error.to_string()))?;
         let call = Call {
             wait,
             ..Call::post(&path, body)
@@ -284,11 +280,10 @@ impl Store for HttpStore {
 
     fn changes(&self) -> Changes {
         let changes = Changes::new(self.changes.subscribe());
-        if let Some(runtime) = &self.runtime {
-            self.listening.call_once(|| {
-                runtime.spawn(listen::listen(self.link.clone(), self.changes.clone()));
-            });
-        }
+        self.listening.call_once(|| {
+            self.thread
+                .spawn(listen::listen(self.link.clone(), self.changes.clone()));
+        });
         changes
     }
 
@@ -307,15 +302,6 @@ impl Store for HttpStore {
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
         let found: Findings = self.read("/v1/doctor".to_owned()).await?;
         Ok(found.findings)
-    }
-}
-
-impl Drop for HttpStore {
-    /// What is on its way ends by itself: dropping a runtime in a task would panic.
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 

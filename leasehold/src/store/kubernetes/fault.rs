@@ -1,19 +1,10 @@
 //! What an answer of the API server means for the caller (L14): certainly not applied, perhaps applied, or never.
 
 use crate::StoreError;
+pub(super) use crate::store::remote::{unavailable, unknown};
 
 pub(super) fn invalid(what: String) -> StoreError {
     StoreError::Invalid { what }
-}
-
-pub(super) fn unavailable(what: &str) -> StoreError {
-    let what = what.to_owned();
-    StoreError::Unavailable { what }
-}
-
-pub(super) fn unknown(what: &str) -> StoreError {
-    let what = what.to_owned();
-    StoreError::Unknown { what }
 }
 
 /// Whether the request could have changed something.
@@ -47,9 +38,9 @@ pub(super) fn of(error: &kube::Error, kind: Kind, namespace: &str) -> StoreError
             invalid(format!("the API server refused: {message} ({code})"))
         }
         // Turned away at the door, before anything was done.
-        429 => unavailable(&format!("the API server is busy: {message} (429)")),
-        _ if kind == Kind::Read => unavailable(&format!("{message} ({code})")),
-        _ => unknown(&format!("{message} ({code})")),
+        429 => unavailable(format!("the API server is busy: {message} (429)")),
+        _ if kind == Kind::Read => unavailable(format!("{message} ({code})")),
+        _ => unknown(format!("{message} ({code})")),
     }
 }
 

@@ -25,7 +25,7 @@ use leasehold_core::{
     Answer, Command, Entry, Fence, Key, LeaseName, Op, Outcome, Pair, Record, Resource, State,
     Status, StoreTime, Ttl, Work, decide,
 };
-use tokio::{runtime::Runtime, sync::watch};
+use tokio::sync::watch;
 
 use self::{
     address::{Address, Source},
@@ -33,7 +33,7 @@ use self::{
     object::Loaded,
     sighting::{Seen, Sightings},
 };
-use super::{Changes, Finding, Profile, Recorded, Store, StoreError, frees};
+use super::{Changes, Finding, Profile, Recorded, Store, StoreError, frees, remote::Thread};
 
 /// So often a write may meet another one before it is given up.
 const TRIES: u32 = 20;
@@ -48,8 +48,7 @@ pub struct KubernetesStore {
     changes: watch::Sender<u64>,
     /// Started by the first who wants to hear of changes.
     listening: Once,
-    /// Always there until drop.
-    runtime: Option<Runtime>,
+    thread: Thread,
 }
 
 #[derive(Debug)]
@@ -64,13 +63,8 @@ impl KubernetesStore {
     pub async fn connect(url: &str) -> Result<Arc<Self>, StoreError> {
         let address = Address::parse(url)?;
         let source = address.source;
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("leasehold-kubernetes")
-            .enable_all()
-            .build()
-            .map_err(|error| fault::unavailable(&error.to_string()))?;
-        let opened = runtime
+        let thread = Thread::start("leasehold-kubernetes")?;
+        let opened = thread
             .spawn(async move { Link::open(&address).await })
             .await;
         let link = opened.map_err(|_| fault::unavailable("the store's thread ended"))??;
@@ -83,7 +77,7 @@ impl KubernetesStore {
             }),
             changes: watch::Sender::default(),
             listening: Once::new(),
-            runtime: Some(runtime),
+            thread,
         });
         store
             .call(|inner| async move { inner.link.get("leasehold-is-here").await })
@@ -102,11 +96,7 @@ impl KubernetesStore {
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
-        let closed = || fault::unavailable("the store is closed");
-        let runtime = self.runtime.as_ref().ok_or_else(closed)?;
-        let task = runtime.spawn(work(self.inner.clone()));
-        task.await
-            .map_err(|_| fault::unknown("the store's thread ended"))?
+        self.thread.run(work(self.inner.clone())).await
     }
 }
 
@@ -154,7 +144,7 @@ impl Inner {
                 return Ok(answer);
             }
         }
-        Err(fault::unavailable(&format!(
+        Err(fault::unavailable(format!(
             "{TRIES} writes of others to Lease {name} came first"
         )))
     }
@@ -405,11 +395,10 @@ impl Store for KubernetesStore {
     }
 
     fn changes(&self) -> Changes {
-        if let Some(runtime) = &self.runtime {
-            self.listening.call_once(|| {
-                runtime.spawn(link::listen(self.inner.link.clone(), self.changes.clone()));
-            });
-        }
+        self.listening.call_once(|| {
+            self.thread
+                .spawn(link::listen(self.inner.link.clone(), self.changes.clone()));
+        });
         Changes::new(self.changes.subscribe())
     }
 
@@ -421,14 +410,6 @@ impl Store for KubernetesStore {
     async fn examine(&self) -> Result<Vec<Finding>, StoreError> {
         self.call(|inner| async move { examine::examine(&inner).await })
             .await
-    }
-}
-
-impl Drop for KubernetesStore {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
-        }
     }
 }
 

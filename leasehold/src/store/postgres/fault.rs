@@ -3,19 +3,8 @@
 use tokio_postgres::{Error, error::SqlState};
 
 use super::SCHEMA_VERSION;
-use crate::StoreError;
-
-pub(super) fn unavailable(what: &str) -> StoreError {
-    StoreError::Unavailable {
-        what: what.to_owned(),
-    }
-}
-
-pub(super) fn unknown(what: &str) -> StoreError {
-    StoreError::Unknown {
-        what: what.to_owned(),
-    }
-}
+pub(super) use crate::store::remote::{unavailable, unknown};
+use crate::{StoreError, store::remote::with_causes};
 
 fn invalid(what: String) -> StoreError {
     StoreError::Invalid { what }
@@ -87,14 +76,6 @@ fn words(error: &Error) -> String {
             ),
             code => format!("{} (SQLSTATE {code})", db.message()),
         },
-        None => {
-            let mut text = error.to_string();
-            let mut source = std::error::Error::source(error);
-            while let Some(cause) = source {
-                text = format!("{text}: {cause}");
-                source = cause.source();
-            }
-            text
-        }
+        None => with_causes(error),
     }
 }

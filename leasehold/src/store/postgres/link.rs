@@ -193,7 +193,7 @@ impl Links {
             && seen.system == line.system
             && seen.timeline > line.timeline
         {
-            return Err(fault::unavailable(&format!(
+            return Err(fault::unavailable(format!(
                 "this server is on timeline {}, but timeline {} was seen before: it was replaced by a failover",
                 line.timeline, seen.timeline
             )));

@@ -23,7 +23,7 @@ use leasehold_core::{
     Answer, Begin, Command, Entry, Fence, Key, LeaseName, Op, Outcome, Pair, Proof, Resource,
     Status, Token, Ttl, Work,
 };
-use tokio::{runtime::Runtime, sync::watch};
+use tokio::sync::watch;
 use tokio_postgres::types::Type;
 
 pub use migrate::{SCHEMA, migrate, script};
@@ -35,7 +35,7 @@ use self::{
 };
 use crate::clock::{BootClock, Clock};
 
-use super::{Changes, Finding, Profile, Recorded, Store, StoreError};
+use super::{Changes, Finding, Profile, Recorded, Store, StoreError, remote::Thread};
 
 /// The version of the tables and functions that this program speaks to.
 pub const SCHEMA_VERSION: i32 = 1;
@@ -59,8 +59,7 @@ pub struct PostgresStore {
     changes: watch::Sender<u64>,
     /// Started by the first who wants to hear of changes.
     listening: Once,
-    /// Always there until drop.
-    runtime: Option<Runtime>,
+    thread: Thread,
 }
 
 impl PostgresStore {
@@ -70,12 +69,7 @@ impl PostgresStore {
         let sightings = Arc::new(Sightings::new(address.strict));
         let port = address.config.get_ports().first().copied();
         let links = Arc::new(Links::new(address));
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .thread_name("leasehold-postgres")
-            .enable_all()
-            .build()
-            .map_err(|error| fault::unavailable(&error.to_string()))?;
+        let thread = Thread::start("leasehold-postgres")?;
         let store = Arc::new(Self {
             profile: profile(),
             links,
@@ -83,7 +77,7 @@ impl PostgresStore {
             port,
             changes: watch::Sender::default(),
             listening: Once::new(),
-            runtime: Some(runtime),
+            thread,
         });
         store
             .call(|links| async move { links.query("SELECT 1", &[]).await })
@@ -97,13 +91,7 @@ impl PostgresStore {
         T: Send + 'static,
         F: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
-        let runtime = self
-            .runtime
-            .as_ref()
-            .ok_or_else(|| fault::unavailable("the store is closed"))?;
-        let task = runtime.spawn(work(self.links.clone()));
-        task.await
-            .map_err(|_| fault::unknown("the store's thread ended"))?
+        self.thread.run(work(self.links.clone())).await
     }
 
     async fn lease(&self, name: LeaseName, command: Command) -> Result<Outcome, StoreError> {
@@ -286,11 +274,10 @@ impl Store for PostgresStore {
     }
 
     fn changes(&self) -> Changes {
-        if let Some(runtime) = &self.runtime {
-            self.listening.call_once(|| {
-                runtime.spawn(link::listen(self.links.clone(), self.changes.clone()));
-            });
-        }
+        self.listening.call_once(|| {
+            self.thread
+                .spawn(link::listen(self.links.clone(), self.changes.clone()));
+        });
         Changes::new(self.changes.subscribe())
     }
 
@@ -356,14 +343,6 @@ impl PostgresStore {
                 .collect(),
             Ok(_) => vec![Err(fault::unknown("not every renewal was answered")); count],
             Err(error) => vec![Err(error); count],
-        }
-    }
-}
-
-impl Drop for PostgresStore {
-    fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
-            runtime.shutdown_background();
         }
     }
 }

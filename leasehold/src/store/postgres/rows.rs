@@ -276,5 +276,5 @@ fn text<T>(
 
 /// The server did something, but we cannot tell what.
 fn unreadable(what: &str) -> StoreError {
-    fault::unknown(&format!("the server's answer cannot be read ({what})"))
+    fault::unknown(format!("the server's answer cannot be read ({what})"))
 }
